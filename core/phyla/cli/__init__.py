@@ -1,0 +1,1 @@
+"""The `phyla` command line."""

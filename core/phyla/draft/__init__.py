@@ -1,0 +1,21 @@
+"""Proposing and checking tokens: the only place where tokens are accepted or rolled back.
+
+Exported here are the mlx-free contracts; the verifier is in `phyla.draft.verify`.
+"""
+
+from phyla.draft.constraint import CompiledConstraint, Constraint, ConstraintEngine
+from phyla.draft.method import DraftFacts, DraftMethod, DraftProvider
+from phyla.draft.span import Observed, RowProposal, Span, SpanSource
+
+__all__ = [
+    "CompiledConstraint",
+    "Constraint",
+    "ConstraintEngine",
+    "DraftFacts",
+    "DraftMethod",
+    "DraftProvider",
+    "Observed",
+    "RowProposal",
+    "Span",
+    "SpanSource",
+]

@@ -1,0 +1,75 @@
+"""What the output of one row must look like, token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from phyla.kv.scheme import Support
+    from phyla.request import ConstraintSpec
+    from phyla.tokenizer.tokenizer import Tokenizer
+
+
+class Constraint(Protocol):
+    """The matcher of one row. Host data only.
+
+    `accept` then `rollback(1)` changes nothing. A token that `mask` doesn't allow is never given to `accept`.
+    """
+
+    def mask(self) -> np.ndarray | None:
+        """(ceil(V / 32),) int32, bit i of word w set where id `32 * w + i` may come next; None allows everything."""
+        ...
+
+    def accept(self, token_id: int) -> None:
+        """Advance by one emitted token.
+
+        Raises:
+            ConstraintError: the token isn't allowed; the row fails alone.
+        """
+        ...
+
+    def rollback(self, num_tokens: int) -> None:
+        """Take back the last `num_tokens` accepted."""
+        ...
+
+    def forced(self) -> Sequence[int]:
+        """Ids that must come next whatever the model says, tokenisation-safe; empty when there is a choice."""
+        ...
+
+    @property
+    def is_satisfied(self) -> bool:
+        """The output so far is complete; only end of sequence may follow, or the row ends."""
+        ...
+
+
+class CompiledConstraint(Protocol):
+    """A compiled grammar: shared by rows, cached by schema hash and tokenizer."""
+
+    def open(self) -> Constraint:
+        """A fresh matcher at the start."""
+        ...
+
+
+@dataclass(frozen=True)
+class ConstraintEngine:
+    """Compiles constraints, as `phyla_proposers` gives it."""
+
+    name: str
+    supports: Callable[[ConstraintSpec], Support]
+    """Yes, or the keyword that can't be enforced."""
+
+    compile: Callable[[ConstraintSpec, Tokenizer, frozenset[int]], CompiledConstraint]
+    """`(spec, tokenizer, end-of-sequence ids)`; runs off the engine thread; raises ConstraintError.
+
+    Picklable by reference, so that it can run in a worker process.
+    """
+
+    rank: int = 0
+    """Among engines that support a spec the highest is chosen under `auto`."""
+
+    warm_up: Callable[[], None] | None = None
+    """Slow imports, run before the port opens."""

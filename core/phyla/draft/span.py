@@ -1,0 +1,72 @@
+"""Everything that proposes tokens: grammars, fills and draft methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+    from phyla.model.step import Tap
+
+
+@dataclass(frozen=True)
+class Span:
+    """Tokens proposed for one row.
+
+    A verified span is checked by the target; an asserted one enters as context: no sampling, no log-probabilities.
+    """
+
+    tokens: tuple[int, ...]
+    kind: Literal["verified", "asserted"] = "verified"
+    source: str = ""
+    """Who proposed it, for `usage` and traces."""
+
+    draft_logits: mx.array | None = None
+    """(N, V) logits that each draft was sampled from, after processors; needed for rejection sampling only."""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What became of one row's step: prefill chunks, plain steps and verified windows alike."""
+
+    tokens: tuple[int, ...]
+    """Tokens that this step computed and kept, in order: they are in the target's state now."""
+
+    num_drafted: int = 0
+    num_accepted: int = 0
+    is_prefill: bool = False
+    taps: Mapping[Tap, mx.array] = field(default_factory=dict)
+    """(1, len(tokens), E) each, where the source declared taps."""
+
+
+class SpanSource(Protocol):
+    """State of one row."""
+
+    def propose(self, room: int) -> Span | None:
+        """Up to `room` tokens that may come next, or None. The returned length is authoritative."""
+        ...
+
+    def observe(self, step: Observed) -> None:
+        """Called once per step of this row, also when another source's span was used or none."""
+        ...
+
+
+@dataclass(frozen=True)
+class RowProposal:
+    """One row's question to a draft method's provider: its source and how much it may propose."""
+
+    row: int
+    source: SpanSource
+    room: int
+
+
+def first_nonempty(sources: Sequence[SpanSource], room: int) -> Span | None:
+    """The first source with something to say wins; the others observe."""
+    for source in sources:
+        span = source.propose(room)
+        if span is not None and span.tokens:
+            return span
+    return None

@@ -1,0 +1,162 @@
+"""Every error Phyla raises on purpose.
+
+PhylaError
+├── UsageError                 a flag, setting or argument that can't be honoured      (exit 2, HTTP 400)
+│   ├── UnknownName            nothing has that name; lists the near match and what exists
+│   ├── SettingsError          a setting, variable or file entry with a bad value
+│   └── RefusedCombination     two explicit choices that exclude each other
+├── PluginError                a plugin broke its side of the contract; names the plugin
+│   ├── PluginImportError      it raised while it was imported
+│   ├── PluginApiError         its `phyla_api` is missing or doesn't match
+│   └── DuplicatePlugin        two distributions offer one name
+├── CheckpointError            a model folder or file that can't be used
+│   ├── CheckpointNotFound     nothing at that reference
+│   ├── DamagedCheckpoint      truncated, hostile or inconsistent files
+│   ├── WeightMismatch         missing, unused or misshapen tensors, all of them listed
+│   └── UnsupportedModel       no family claims it; names who was asked
+├── TokenizerError             missing or unusable tokenizer files
+│   └── TemplateError          the chat template is missing, raised or ran past its limits
+├── LayoutError                arrays or layers that don't fit what a cache was made for
+│   ├── UnsupportedScheme      a KV scheme can't store a layer; says which and why
+│   └── CannotRewind           a state was asked for tokens that it no longer has
+├── RequestError               one request can't be served; the others go on             (HTTP 400)
+│   ├── ContextOverflow        prompt, or prompt and cap, past the context limit
+│   ├── ConstraintError        a grammar or schema that can't be enforced
+│   └── GenerationFailed       the request's own work raised                             (HTTP 500)
+├── QueueFull                  too many requests are waiting                             (HTTP 429)
+├── EngineStopped              the engine thread is gone; says why                       (HTTP 503)
+├── BackendError               MLX can't be imported or a device can't be used
+└── CodecError                 a cache file that is damaged, foreign or too old
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PhylaError(Exception):
+    """Base of all errors that Phyla raises on purpose; the message names the remedy."""
+
+
+class UsageError(PhylaError):
+    """A flag, setting or argument that can't be honoured."""
+
+
+class UnknownName(UsageError):
+    """Nothing is called that."""
+
+    def __init__(self, kind: str, name: str, existing: Iterable[str]) -> None:
+        known = sorted(existing)
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        listed = ", ".join(known) if known else "none"
+        super().__init__(f"There is no {kind} '{name}'.{hint} Known: {listed}.")
+        self.kind = kind
+        self.name = name
+        self.near = near[0] if near else None
+
+
+class SettingsError(UsageError):
+    """A setting, variable or file entry that has no such name or a bad value."""
+
+
+class RefusedCombination(UsageError):
+    """Two explicit choices that exclude each other."""
+
+
+class PluginError(PhylaError):
+    """A plugin broke its side of a contract.
+
+    Args:
+        plugin: the entry point's name.
+        message: what it did, and what to do about it.
+    """
+
+    def __init__(self, plugin: str, message: str) -> None:
+        super().__init__(f"Plugin '{plugin}': {message}")
+        self.plugin = plugin
+
+
+class PluginImportError(PluginError):
+    """The plugin raised while it was imported."""
+
+
+class PluginApiError(PluginError):
+    """The plugin doesn't declare the hook API version that this core speaks."""
+
+
+class DuplicatePlugin(PluginError):
+    """Two distributions offer a plugin under one name."""
+
+
+class CheckpointError(PhylaError):
+    """A model folder or file that can't be used."""
+
+
+class CheckpointNotFound(CheckpointError):
+    """There is nothing at that reference."""
+
+
+class DamagedCheckpoint(CheckpointError):
+    """The files are truncated, hostile or contradict each other."""
+
+
+class WeightMismatch(CheckpointError):
+    """Tensors that are missing, unused or of the wrong shape; the message lists all of them."""
+
+
+class UnsupportedModel(CheckpointError):
+    """No family claims this checkpoint."""
+
+
+class TokenizerError(PhylaError):
+    """The tokenizer files are missing or can't be used."""
+
+
+class TemplateError(TokenizerError):
+    """The chat template is missing, raised, or ran past its limits."""
+
+
+class LayoutError(PhylaError):
+    """Arrays or layers that don't fit what a cache was made for."""
+
+
+class UnsupportedScheme(LayoutError):
+    """A KV scheme can't store a layer; the message says which one and why."""
+
+
+class CannotRewind(LayoutError):
+    """A state was asked to go back to tokens that it no longer has."""
+
+
+class RequestError(PhylaError):
+    """One request can't be served; the others go on."""
+
+
+class ContextOverflow(RequestError):
+    """The prompt, or the prompt and the completion cap, is past the context limit."""
+
+
+class ConstraintError(RequestError):
+    """A grammar or schema that can't be compiled or enforced; names the keyword."""
+
+
+class GenerationFailed(RequestError):
+    """The request's own work raised; carries the cause."""
+
+
+class QueueFull(PhylaError):
+    """Too many requests are waiting."""
+
+
+class EngineStopped(PhylaError):
+    """The engine thread is gone; the message says why."""
+
+
+class BackendError(PhylaError):
+    """MLX can't be imported, or a device can't be used."""
+
+
+class CodecError(PhylaError):
+    """A cache file is damaged, foreign, or written under another identity."""

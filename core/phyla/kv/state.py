@@ -1,0 +1,140 @@
+"""The contract of per-layer state: what core may do with it, and what it may not know.
+
+Core touches `LayerState` and `GroupState` only. What model code calls (`append`, `attend`, `advance`) is the kind's
+own protocol, in `phyla.kv.kinds`; core never calls it and never asks which kind it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+
+@dataclass(frozen=True)
+class StateArrays:
+    """A state laid flat, for codecs, snapshots and compiled steps."""
+
+    arrays: Mapping[str, mx.array]
+    """Flat name to array, exactly the used length: no slack, no view of a larger buffer's tail."""
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """JSON values that `adopt` needs beside the arrays: counts, cursor positions."""
+
+
+@runtime_checkable
+class LayerState(Protocol):
+    """What one row stores for one layer.
+
+    Windows: `open_window(n)`, then append n tokens, then `keep(k)`. Afterwards the state is bit-identical to one that
+    was given only the first k tokens in the same step width. Only the engine opens windows; they don't nest.
+    """
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens this state stands for (also those a ring or a recurrence no longer holds one by one)."""
+        ...
+
+    @property
+    def owned_bytes(self) -> int:
+        """Bytes of the buffers this state keeps alive: whole buffers, not the views used."""
+        ...
+
+    def open_window(self, num_tokens: int) -> None:
+        """Promise that the next `num_tokens` appended may be taken back by `keep`."""
+        ...
+
+    def keep(self, num_kept: int) -> None:
+        """Close the window, holding on to its first `num_kept` tokens (0 to all)."""
+        ...
+
+    def clone_at(self, num_kept: int) -> Self:
+        """An owned state as `keep(num_kept)` would leave it; the window stays open."""
+        ...
+
+    def clone(self, num_tokens: int | None = None) -> Self:
+        """An independent state with the first `num_tokens` tokens (None: all).
+
+        Free until either side appends. Never the same array objects as this state.
+
+        Raises:
+            CannotRewind: `can_rewind_to(num_tokens)` is false.
+        """
+        ...
+
+    def can_rewind_to(self, num_tokens: int) -> bool:
+        """Whether `clone(num_tokens)` would succeed."""
+        ...
+
+    def arrays(self) -> StateArrays:
+        """The state laid flat; `adopt` on an empty state of the same layer restores it bit for bit."""
+        ...
+
+    def adopt(self, arrays: StateArrays) -> None:
+        """Take over what `arrays` describes. The state must be empty.
+
+        Raises:
+            LayoutError: the arrays don't fit this layer.
+        """
+        ...
+
+    @classmethod
+    def loop(cls, states: Sequence[Self]) -> GroupState:
+        """The always-right group: the rows' own states, one after the other."""
+        ...
+
+    def stacked(self, capacity: int, num_rows: int) -> StackedState | None:
+        """An empty stacked group of this kind, or None if it brings none.
+
+        Args:
+            capacity: tokens each seat holds.
+            num_rows: seats, dead ones included.
+        """
+        ...
+
+
+class GroupState(Protocol):
+    """One layer's storage for all rows of a group; also speaks its kind's protocol."""
+
+    @property
+    def num_tokens(self) -> Sequence[int]:
+        """Tokens per row, dead seats 0."""
+        ...
+
+    def open_window(self, num_tokens: Sequence[int]) -> None:
+        """Open a window in each row for its own number of tokens (0: none in that row)."""
+        ...
+
+    def keep(self, num_kept: Sequence[int]) -> None:
+        """Close the windows, row by row."""
+        ...
+
+    def evaluate(self) -> list[mx.array]:
+        """The arrays to evaluate so that this step's state is real."""
+        ...
+
+
+class StackedState(GroupState, Protocol):
+    """A group that owns one buffer for all its seats. Bytes are copied in by `seat` and out by `stand`."""
+
+    capacity: int
+
+    def seat(self, index: int, state: LayerState) -> None:
+        """Copy a resident row's state into seat `index`."""
+        ...
+
+    def stand(self, index: int, num_tokens: int | None = None) -> StateArrays:
+        """Copy the used length of seat `index` out: evaluated, contiguous, no view of the group's buffer."""
+        ...
+
+    def clear(self, index: int) -> None:
+        """Make the seat a dead one."""
+        ...
+
+    @property
+    def owned_bytes(self) -> int:
+        """Bytes of the group's buffers."""
+        ...

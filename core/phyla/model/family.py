@@ -1,0 +1,51 @@
+"""What a family plugin declares."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from phyla.checkpoint import Checkpoint
+    from phyla.model.binding import ModelBinding
+    from phyla.model.facts import ModelFacts
+    from phyla.model.load_options import LoadOptions
+
+
+class Claim(enum.IntEnum):
+    """How well a family knows a config; the highest wins, a tie is an error naming both."""
+
+    NONE = 0
+    FALLBACK = 1
+    """Can run it through something general."""
+
+    CLOSE = 2
+    """Knows the architecture."""
+
+    EXACT = 3
+    """Is written for this very model."""
+
+
+class Family(Protocol):
+    """One family of models. Cheap to make; `bind` imports the heavy modules."""
+
+    @property
+    def name(self) -> str: ...
+
+    def claim(self, config: Mapping[str, Any]) -> Claim:
+        """How well this family knows the config; looks at nothing else and never raises."""
+        ...
+
+    def describe(self, checkpoint: Checkpoint) -> ModelFacts:
+        """Facts from config and tensor headers; imports no mlx.
+
+        Raises:
+            UnsupportedModel: the config asks for something this family doesn't do; names the key.
+            DamagedCheckpoint: the config contradicts itself or the tensors.
+        """
+        ...
+
+    def bind(self, checkpoint: Checkpoint, facts: ModelFacts, options: LoadOptions) -> ModelBinding:
+        """Load the weights and return the runnable model. Called on the engine thread."""
+        ...

@@ -1,0 +1,1 @@
+"""Shared building blocks, so that a family file reads like its paper."""
