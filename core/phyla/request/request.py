@@ -14,7 +14,7 @@ class ConstraintSpec:
     """What the output must look like, before any engine has compiled it."""
 
     kind: str
-    """`json_object`, `json_schema`, `regex`, `grammar`, `choice`, `structural_tag`, or what an outside plugin invents."""
+    """`json_object`, `json_schema`, `regex`, `grammar`, `choice`, `structural_tag`, or an outside plugin's own."""
 
     source: str
     """The schema, pattern or grammar as text; JSON for structured kinds."""
