@@ -1,0 +1,152 @@
+"""The fast BLAS: loaded in processes of their own, since a process keeps what it loaded first."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from phyla.backend import blas
+from phyla.backend.blas import load_fast_blas
+from phyla.backend.blas_library import installed_libraries
+from phyla.errors import BackendError
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="MLX's CPU wheel for Linux only")
+
+PRELUDE = """
+import sys
+from pathlib import Path
+from phyla.backend import blas
+from phyla.backend.blas import load_fast_blas
+"""
+
+
+def run(program: str, *arguments: str, **environment: str) -> str:
+    finished = subprocess.run(
+        [sys.executable, "-c", PRELUDE + program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, **environment},
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout.strip()
+
+
+def test_the_report_names_library_kernels_and_threads() -> None:
+    identity = run("print(load_fast_blas(threads=2).identity)")
+    assert "2 threads" in identity
+    assert identity.startswith(("OpenBLAS", "BLIS"))
+
+
+def test_a_second_call_keeps_the_first_choice() -> None:
+    assert run("a = load_fast_blas(threads=1); b = load_fast_blas(threads=2); print(a == b, b.identity)").startswith(
+        "True"
+    )
+
+
+def test_none_keeps_the_reference_library() -> None:
+    assert run("r = load_fast_blas('none'); print(r.identity, r.is_fast, repr(r.notice))") == "reference False ''"
+
+
+def test_after_mlx_it_is_too_late_and_says_so() -> None:
+    assert "call phyla.load first" in run("import mlx.core; print(load_fast_blas().notice)")
+
+
+def test_a_named_file_that_is_no_library_is_refused() -> None:
+    program = """
+try:
+    load_fast_blas(sys.argv[1])
+except blas.BackendError as error:
+    print(error)
+"""
+    assert "not a BLAS library" in run(program, __file__)
+
+
+def test_a_library_can_be_named_by_path() -> None:
+    path = next(iter(installed_libraries())).path
+    assert run("print(load_fast_blas(sys.argv[1]).is_fast)", path) == "True"
+
+
+def test_without_a_compiler_it_goes_on_slowly_with_a_remedy(tmp_path: Path) -> None:
+    program = "blas.COMPILERS = (); print(load_fast_blas(folder=Path(sys.argv[1])))"
+    report = run(program, str(tmp_path))
+    assert "No C compiler found" in report
+
+
+def test_two_processes_building_at_once_both_get_a_library(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PRELUDE + "print(load_fast_blas(folder=Path(sys.argv[1])).is_fast)", str(tmp_path)]
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [one.communicate(timeout=120)[0].strip() for one in started] == ["True", "True", "True"]
+    assert [path.suffix for path in tmp_path.iterdir()] == [".so"]
+
+
+def test_a_shim_that_others_can_write_is_built_again(tmp_path: Path) -> None:
+    program = "print(load_fast_blas(folder=Path(sys.argv[1])).is_fast)"
+    run(program, str(tmp_path))
+    (shim,) = tmp_path.iterdir()
+    shim.write_bytes(b"not a library")
+    shim.chmod(0o722)
+    assert run(program, str(tmp_path)) == "True"
+    assert shim.read_bytes()[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize("layout", ["ab", "aB", "Ab", "AB"])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 9), (2, 9), (4, 33), (5, 7), (17, 1), (1, 1), (64, 64)])
+def test_products_agree_with_numpy(layout: str, rows: int, columns: int) -> None:
+    import mlx.core as mx
+
+    random = np.random.default_rng(rows * 100 + columns)
+    left = random.standard_normal((31, rows) if layout[0] == "A" else (rows, 31)).astype(np.float32)
+    right = random.standard_normal((columns, 31) if layout[1] == "B" else (31, columns)).astype(np.float32)
+    got = (mx.array(left).T if layout[0] == "A" else mx.array(left)) @ (
+        mx.array(right).T if layout[1] == "B" else mx.array(right)
+    )
+    expected = (left.T if layout[0] == "A" else left) @ (right.T if layout[1] == "B" else right)
+    np.testing.assert_allclose(np.array(got), expected, atol=2e-5)
+
+
+def test_a_product_with_nothing_to_sum_is_zero() -> None:
+    import mlx.core as mx
+
+    assert mx.all((mx.zeros((1, 0)) @ mx.zeros((0, 5))) == 0).item()
+
+
+def test_a_row_of_a_narrow_product_has_the_bits_it_has_alone() -> None:
+    import mlx.core as mx
+
+    weights = mx.random.normal((1000, 576), key=mx.random.key(0))
+    rows = mx.random.normal((4, 576), key=mx.random.key(1))
+    together = rows @ weights.T
+    alone = mx.concatenate([rows[i : i + 1] @ weights.T for i in range(4)])
+    assert mx.array_equal(together, alone).item()
+
+
+def test_a_row_slice_of_fused_weights_gives_the_bits_of_separate_ones() -> None:
+    import mlx.core as mx
+
+    fused = mx.random.normal((576 + 192 + 192, 576), key=mx.random.key(2))
+    step = mx.random.normal((1, 576), key=mx.random.key(3))
+    separate = mx.contiguous(fused[576:768]) + 0
+    assert mx.array_equal(step @ fused[576:768].T, step @ separate.T).item()
+
+
+def test_this_process_runs_on_the_fast_library() -> None:
+    assert load_fast_blas().identity.endswith(f"{2} threads")
+
+
+def test_a_foreign_folder_is_not_trusted(tmp_path: Path) -> None:
+    from phyla.backend.private_folder import private_folder
+
+    (tmp_path / "real").mkdir()
+    (tmp_path / "blas").symlink_to(tmp_path / "real")
+    with pytest.raises(BackendError, match="isn't a folder of this user"):
+        private_folder("blas", tmp_path)
+
+
+def test_the_quota_of_the_control_group_bounds_the_threads() -> None:
+    assert 1 <= blas.usable_cpus() <= len(os.sched_getaffinity(0))
