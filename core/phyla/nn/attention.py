@@ -1,0 +1,87 @@
+"""Grouped-query attention over a cache that knows how to attend."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import mlx.core as mx
+
+from phyla.kv.mask import Mask
+from phyla.nn.linear import FusedLinear, Linear
+from phyla.nn.norm import RMSNorm
+from phyla.nn.rope import Rope
+
+if TYPE_CHECKING:
+    from phyla.kv.kinds import KeyValueCache
+    from phyla.model.step import StepInput
+
+
+def split_heads(x: mx.array, step: StepInput, num_heads: int) -> mx.array:
+    """(1, B*L, heads*D) to (B, L, heads, D)."""
+    return x.reshape(step.num_rows, step.width, num_heads, -1)
+
+
+def merge_heads(x: mx.array) -> mx.array:
+    """(B, heads, L, D) to (1, B*L, heads*D)."""
+    num_rows, num_heads, width, head_dim = x.shape
+    return x.transpose(0, 2, 1, 3).reshape(1, num_rows * width, num_heads * head_dim)
+
+
+class Attention:
+    """Self-attention with rotary positions.
+
+    Args:
+        qkv: three parts: queries, keys, values.
+        out: back to E.
+        rope: rotates queries and keys; None for a layer without positions.
+        num_heads: query heads H.
+        num_kv_heads: key and value heads K.
+        mask: what each position may see.
+        q_norm: per-head norm of the queries before they are rotated, where the model has one.
+        k_norm: the same for keys.
+
+    Source:
+        Vaswani et al. 2017, section 3.2; grouped heads: Ainslie et al. 2023, section 2.2; rotary positions: Su et al.
+        2021, section 3.2.2; per-head norms: Henry et al. 2020, section 2 (as root-mean-square norms).
+    """
+
+    def __init__(
+        self,
+        qkv: FusedLinear,
+        out: Linear,
+        rope: Rope | None,
+        num_heads: int,
+        num_kv_heads: int,
+        mask: Mask,
+        q_norm: RMSNorm | None = None,
+        k_norm: RMSNorm | None = None,
+    ) -> None:
+        self.qkv = qkv
+        self.out = out
+        self.rope = rope
+        self.num_heads = num_heads
+        self.num_kv_heads = num_kv_heads
+        self.mask = mask
+        self.q_norm = q_norm
+        self.k_norm = k_norm
+
+    def __call__(self, hidden: mx.array, step: StepInput, cache: KeyValueCache) -> mx.array:
+        """(1, B*L, E) in and out; this step's keys and values are appended to `cache`."""
+        queries, keys, values = self.qkv(hidden, step.route)
+        queries = self._positioned(split_heads(queries, step, self.num_heads), self.q_norm, step)
+        keys = self._positioned(split_heads(keys, step, self.num_kv_heads), self.k_norm, step)
+        values = split_heads(values, step, self.num_kv_heads).transpose(0, 2, 1, 3)
+        cache.append(keys, values, step.num_real)
+        return self.out(merge_heads(cache.attend(queries, self.mask, step.num_real)))
+
+    def _positioned(self, heads: mx.array, norm: RMSNorm | None, step: StepInput) -> mx.array:
+        """(B, L, heads, D) to (B, heads, L, D), normed and rotated."""
+        if norm is not None:
+            heads = norm(heads)
+        heads = heads.transpose(0, 2, 1, 3)
+        return heads if self.rope is None else self.rope(heads, step.rope_offset)
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        norms = [norm.weight for norm in (self.q_norm, self.k_norm) if norm is not None]
+        return [*self.qkv.arrays, *self.out.arrays, *norms]

@@ -1,0 +1,53 @@
+"""Token embeddings, which may also serve as the output projection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import mlx.core as mx
+
+from phyla.nn.weight import Weight
+
+if TYPE_CHECKING:
+    from phyla.model.step import Overlay, StepInput
+
+
+class Embedding:
+    """One row of E numbers per token id.
+
+    Args:
+        weight: (V, E), dense or quantised.
+    """
+
+    def __init__(self, weight: Weight) -> None:
+        self.weight = weight
+
+    def __call__(self, ids: mx.array) -> mx.array:
+        """(...,) int32 to (..., E)."""
+        return self.weight.gather(ids)
+
+    def project(self, hidden: mx.array) -> mx.array:
+        """The tied output projection: (..., E) to (..., V)."""
+        return self.weight.multiply(hidden)
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        return self.weight.arrays
+
+
+def embed_step(embedding: Embedding, step: StepInput, scale: mx.array | None = None) -> mx.array:
+    """Embeddings of a step's ids, times `scale`, with its overlay laid over them: (1, B*L, E).
+
+    Overlay rows come scaled already.
+    """
+    hidden = embedding(step.ids.reshape(1, -1))
+    if scale is not None:
+        hidden = hidden * scale
+    return hidden if step.overlay is None else _overlaid(hidden, step.overlay)
+
+
+def _overlaid(hidden: mx.array, overlay: Overlay) -> mx.array:
+    # A copy, not an assignment: the embeddings may be an array that someone else holds.
+    covered = mx.array(hidden)
+    covered[:, overlay.token_indices] = overlay.embeddings.astype(hidden.dtype)
+    return covered

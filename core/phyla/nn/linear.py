@@ -1,0 +1,89 @@
+"""Linear layers: one matrix, or several stored as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import mlx.core as mx
+
+from phyla.nn.weight import Weight, stacked_rows
+
+if TYPE_CHECKING:
+    from phyla.model.step import Route
+
+
+class Linear:
+    """`y = W x + b`.
+
+    Args:
+        weight: (outputs, inputs), dense or quantised.
+        bias: (outputs,), or None.
+    """
+
+    def __init__(self, weight: Weight, bias: mx.array | None = None) -> None:
+        self.weight = weight
+        self.bias = bias
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """(..., inputs) to (..., outputs)."""
+        if self.bias is None:
+            return self.weight.multiply(x)
+        if self.weight.form is None:
+            # One operation with its own rounding: a product and a sum would differ from mlx-lm in the last bit.
+            return mx.addmm(self.bias, x, self.weight.data.T)
+        return self.weight.multiply(x) + self.bias
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        return self.weight.arrays if self.bias is None else [*self.weight.arrays, self.bias]
+
+    def rows(self, start: int, stop: int) -> Linear:
+        """The layer that computes only those outputs, by views of this one's arrays."""
+        return Linear(self.weight.rows(start, stop), None if self.bias is None else self.bias[start:stop])
+
+
+class FusedLinear:
+    """Several linear layers of one input (query, key, value; gate and up), stored once.
+
+    The fast route multiplies by the whole matrix and cuts the result. The exact route multiplies by row views, one
+    after the other, which gives the bits of separate matrices. Layers whose forms differ stay apart on both routes.
+    """
+
+    def __init__(self, parts: Sequence[Linear]) -> None:
+        self.whole = _fused(parts)
+        self.parts = tuple(parts) if self.whole is None else _views(self.whole, parts)
+        self._cuts = _cuts(parts)
+
+    def __call__(self, x: mx.array, route: Route) -> Sequence[mx.array]:
+        """The outputs of each part, in order."""
+        if self.whole is None or route == "exact":
+            return [part(x) for part in self.parts]
+        return list(mx.split(self.whole(x), self._cuts, axis=-1))
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        """The stored arrays and their views, which are evaluated together so that the views share the buffers."""
+        views = [array for part in self.parts for array in part.arrays]
+        return views if self.whole is None else [*self.whole.arrays, *views]
+
+
+def _fused(parts: Sequence[Linear]) -> Linear | None:
+    alike = len({(part.weight.form, part.weight.data.dtype, part.bias is None) for part in parts}) == 1
+    if not alike:
+        return None
+    biases = [part.bias for part in parts if part.bias is not None]
+    return Linear(stacked_rows([part.weight for part in parts]), mx.concatenate(biases) if biases else None)
+
+
+def _views(whole: Linear, parts: Sequence[Linear]) -> tuple[Linear, ...]:
+    edges = [0, *_cuts(parts), whole.weight.num_rows]
+    return tuple(whole.rows(start, stop) for start, stop in pairwise(edges))
+
+
+def _cuts(parts: Sequence[Linear]) -> list[int]:
+    cuts: list[int] = []
+    for part in parts[:-1]:
+        cuts.append(part.weight.num_rows + (cuts[-1] if cuts else 0))
+    return cuts

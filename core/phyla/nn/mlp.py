@@ -1,0 +1,37 @@
+"""The gated feed-forward block."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import mlx.core as mx
+
+from phyla.nn.activation import GatedActivation
+from phyla.nn.linear import FusedLinear, Linear
+
+if TYPE_CHECKING:
+    from phyla.model.step import Route
+
+
+class GatedMLP:
+    """`down(activation(gate(x), up(x)))`.
+
+    Args:
+        gate_up: two parts, gate then up.
+        down: back to E.
+        activation: applied to gate and up together.
+    """
+
+    def __init__(self, gate_up: FusedLinear, down: Linear, activation: GatedActivation) -> None:
+        self.gate_up = gate_up
+        self.down = down
+        self.activation = activation
+
+    def __call__(self, x: mx.array, route: Route) -> mx.array:
+        """(1, B*L, E) in and out."""
+        gate, up = self.gate_up(x, route)
+        return self.down(self.activation(gate, up))
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        return [*self.gate_up.arrays, *self.down.arrays]

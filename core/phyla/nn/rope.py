@@ -1,0 +1,165 @@
+"""Rotary position embeddings and the ways checkpoints stretch them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import mlx.core as mx
+
+from phyla.errors import UnsupportedModel
+
+KNOWN_TYPES = ("default", "linear", "llama3", "yarn")
+
+
+class Rope:
+    """Rotates the first `num_dims` of each head by position.
+
+    Args:
+        num_dims: rotated numbers per head; the rest passes.
+        base: period base, where the periods are the plain ones; None when `periods` are given.
+        periods: (num_dims / 2,) float32 wavelengths over 2 pi; None when `base` is given.
+        position_scale: factor on positions.
+        input_scale: factor on the rotated numbers.
+        interleaved: pairs 2i with 2i+1 instead of i with i + num_dims/2.
+
+    Source:
+        Su et al. 2021, section 3.2.2, eq. 15.
+    """
+
+    def __init__(
+        self,
+        num_dims: int,
+        base: float | None = None,
+        periods: mx.array | None = None,
+        position_scale: float = 1.0,
+        input_scale: float = 1.0,
+        interleaved: bool = False,
+    ) -> None:
+        assert (base is None) != (periods is None), "exactly one of base and periods"
+        self.num_dims = num_dims
+        self.base = base
+        self.periods = periods
+        self.position_scale = position_scale
+        self.input_scale = input_scale
+        self.interleaved = interleaved
+
+    def __call__(self, heads: mx.array, offset: int | mx.array) -> mx.array:
+        """(B, heads, L, D) in and out; row b starts at position `offset` or `offset[b]`."""
+        if self.input_scale != 1.0:
+            heads = heads.at[..., : self.num_dims].multiply(self.input_scale)
+        return mx.fast.rope(
+            heads,
+            self.num_dims,
+            traditional=self.interleaved,
+            base=self.base,
+            scale=self.position_scale,
+            offset=offset,
+            freqs=self.periods,
+        )
+
+
+def rope_type(scaling: Mapping[str, Any] | None) -> str:
+    """The kind of stretching a config section asks for; the older key wins where both stand."""
+    if not scaling:
+        return "default"
+    return str(scaling.get("type") or scaling.get("rope_type") or "default")
+
+
+def rope_from_config(
+    num_dims: int, base: float, scaling: Mapping[str, Any] | None = None, interleaved: bool = False
+) -> Rope:
+    """The rotation a config describes.
+
+    Args:
+        num_dims: rotated numbers per head.
+        base: `rope_theta`.
+        scaling: `rope_scaling` or `rope_parameters`, or None.
+        interleaved: `rope_traditional`.
+
+    Raises:
+        UnsupportedModel: a type that isn't one of `KNOWN_TYPES`.
+    """
+    kind = rope_type(scaling)
+    if kind == "default" or scaling is None:
+        return Rope(num_dims, base=base, interleaved=interleaved)
+    if kind == "linear":
+        return Rope(num_dims, base=base, position_scale=1 / scaling["factor"], interleaved=interleaved)
+    if kind == "llama3":
+        return Rope(num_dims, periods=llama3_periods(num_dims, base, scaling), interleaved=interleaved)
+    if kind == "yarn":
+        return Rope(
+            num_dims,
+            periods=yarn_periods(num_dims, base, scaling),
+            input_scale=yarn_input_scale(scaling),
+            interleaved=interleaved,
+        )
+    raise UnsupportedModel(f"RoPE type '{kind}' isn't known; known are {', '.join(KNOWN_TYPES)}.")
+
+
+def plain_periods(num_dims: int, base: float) -> mx.array:
+    """`base ** (2i / num_dims)`, in float32 by MLX: a table from numpy's float64 differs in the last bits."""
+    exponents: mx.array = mx.arange(0, num_dims, 2, dtype=mx.float32) / num_dims
+    periods: mx.array = base**exponents
+    return periods
+
+
+def llama3_periods(num_dims: int, base: float, scaling: Mapping[str, Any]) -> mx.array:
+    """Long wavelengths stretched by `factor`, short ones kept, those between blended.
+
+    Source:
+        Grattafiori et al. 2024, section 3.4; the blend as published with the Llama 3.1 weights.
+    """
+    factor = scaling["factor"]
+    low = scaling.get("low_freq_factor", 1.0)
+    high = scaling.get("high_freq_factor", 4.0)
+    context = scaling.get("original_max_position_embeddings", 8192)
+    longest_kept, longest_blended = context / high, context / low
+
+    periods = plain_periods(num_dims, base)
+    wavelengths = 2 * mx.pi * periods
+    is_blended = (wavelengths > longest_kept) & (wavelengths < longest_blended)
+    stretched = mx.where(wavelengths > longest_blended, periods * factor, periods)
+    share_kept = (context / wavelengths - low) / (high - low)
+    blended = stretched / ((1 - share_kept) / factor + share_kept)
+    return mx.where(is_blended, blended, stretched)
+
+
+def yarn_periods(num_dims: int, base: float, scaling: Mapping[str, Any]) -> mx.array:
+    """Periods between plain and `factor` times as long, by how often a dimension turns within the old context.
+
+    Source:
+        Peng et al. 2023, section 3.2, eq. 18 to 20.
+    """
+    context = scaling.get("original_max_position_embeddings", 4096)
+
+    def dimension_that_turns(num_turns: float) -> float:
+        return num_dims * math.log(context / (num_turns * 2 * math.pi)) / (2 * math.log(base))
+
+    first = max(math.floor(dimension_that_turns(scaling.get("beta_fast", 32))), 0)
+    last: float = min(math.ceil(dimension_that_turns(scaling.get("beta_slow", 1))), num_dims - 1)
+    if first == last:
+        last += 0.001
+    ramp = mx.clip((mx.arange(num_dims // 2, dtype=mx.float32) - first) / (last - first), 0, 1)
+    share_plain = 1.0 - ramp
+
+    plain = plain_periods(num_dims, base)
+    stretched = scaling["factor"] * plain
+    return (stretched * plain) / (stretched * share_plain + plain * (1 - share_plain))
+
+
+def yarn_input_scale(scaling: Mapping[str, Any]) -> float:
+    """The temperature correction as a factor on queries and keys.
+
+    Source:
+        Peng et al. 2023, section 3.3, eq. 21 and 22; `mscale` and `mscale_all_dim` as in DeepSeek-V2's config.
+    """
+    factor = scaling["factor"]
+    return _yarn_temperature(factor, scaling.get("mscale", 1)) / _yarn_temperature(
+        factor, scaling.get("mscale_all_dim", 0)
+    )
+
+
+def _yarn_temperature(factor: float, strength: float) -> float:
+    return 1.0 if factor <= 1 else 0.1 * strength * math.log(factor) + 1.0
