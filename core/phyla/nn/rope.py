@@ -101,8 +101,7 @@ def rope_from_config(
 def plain_periods(num_dims: int, base: float) -> mx.array:
     """`base ** (2i / num_dims)`, in float32 by MLX: a table from numpy's float64 differs in the last bits."""
     exponents: mx.array = mx.arange(0, num_dims, 2, dtype=mx.float32) / num_dims
-    periods: mx.array = base**exponents
-    return periods
+    return base**exponents
 
 
 def llama3_periods(num_dims: int, base: float, scaling: Mapping[str, Any]) -> mx.array:
@@ -145,7 +144,7 @@ def yarn_periods(num_dims: int, base: float, scaling: Mapping[str, Any]) -> mx.a
     share_plain = 1.0 - ramp
 
     plain = plain_periods(num_dims, base)
-    stretched = scaling["factor"] * plain
+    stretched: mx.array = scaling["factor"] * plain
     return (stretched * plain) / (stretched * share_plain + plain * (1 - share_plain))
 
 

@@ -4,11 +4,10 @@ import json
 
 import mlx.core as mx
 import pytest
-from tokenizers import Tokenizer
-
 from phyla.errors import UnknownName
 from phyla.testing.tiny import tensor_shapes, tiny_checkpoint, tiny_config
 from phyla.testing.toy import toy_config
+from tokenizers import Tokenizer
 
 
 @pytest.mark.parametrize(
