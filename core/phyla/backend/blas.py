@@ -58,6 +58,8 @@ def load_fast_blas(setting: str = "auto", threads: int | None = None, folder: Pa
     """
     if not _is_linux_cpu_wheel():
         return BlasReport(identity="", is_fast=True)
+    if setting not in ("auto", "none") and open_library(setting) is None:
+        raise BackendError(f"--blas {setting}: not a BLAS library with cblas_sgemm. Name another, or use --blas auto.")
     loaded = _already_loaded()
     if loaded:
         return BlasReport(identity=loaded, is_fast=True)
@@ -67,8 +69,6 @@ def load_fast_blas(setting: str = "auto", threads: int | None = None, folder: Pa
         notice = "MLX was imported before Phyla could load a fast BLAS, so products are slow: call phyla.load first."
         return BlasReport(identity="reference", is_fast=False, notice=notice)
     library = next(installed_libraries(), None) if setting == "auto" else open_library(setting)
-    if library is None and setting != "auto":
-        raise BackendError(f"--blas {setting}: not a BLAS library with cblas_sgemm. Name another, or use --blas auto.")
     if library is None:
         return BlasReport("reference", is_fast=False, notice=f"No fast BLAS found, so products are slow: {REMEDY}.")
     return _put_in_front(library, threads or usable_cpus(), folder)

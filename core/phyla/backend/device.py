@@ -26,3 +26,6 @@ class BackendFacts:
 
     bandwidth_bytes_per_second: float | None = None
     """Measured or listed memory bandwidth, or None if unknown."""
+
+    notices: tuple[str, ...] = ()
+    """Lines for the user: what makes this device slower than it could be, and the remedy."""
