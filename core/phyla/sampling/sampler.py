@@ -1,0 +1,285 @@
+"""From logits to tokens: one `RowSampler` per row, and one call that draws for many positions at once.
+
+Order: processors (bias, repetition, presence, frequency, named ones), constraint and end-of-sequence mask,
+log-softmax in the dtype of the logits, then the lowest id among the largest (greedy), or filters and a draw.
+
+Source:
+    Order and formulas of mlx-lm's generation (0.32). We differ: the random stream is the row's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import mlx.core as mx
+
+from phyla.errors import GenerationFailed
+from phyla.request import SamplingParams
+from phyla.sampling.declaration import LogitsProcessor, LogprobsSampler
+from phyla.sampling.filters import Filters
+from phyla.sampling.processors import built_in_processors
+from phyla.sampling.random_stream import categorical, fresh_seed, split_keys, step_keys, uniforms
+from phyla.sampling.token_mask import Words, all_allowed, allows_nothing, masked, without
+
+NO_TOKEN = -1
+"""In place of a token where a row's logits weren't a distribution: NaN, infinite, or all forbidden."""
+
+
+class RowSampler:
+    """How one row's tokens are chosen. Holds no history: every call brings what it depends on.
+
+    Args:
+        params: the request's, defaults applied.
+        vocab_size: V, ids that have a logit.
+        eos_ids: what `min_tokens` and `ignore_eos` hold back.
+        seed: replaces `params.seed`; None with no seed there draws a fresh one.
+        processors: the named ones, after the built-in ones; functions of history and logits alone, since windows
+            call them for positions that are taken back.
+        sampler: replaces filters and temperature.
+    """
+
+    def __init__(
+        self,
+        params: SamplingParams,
+        vocab_size: int,
+        eos_ids: Iterable[int] = (),
+        *,
+        seed: int | None = None,
+        processors: Sequence[LogitsProcessor] = (),
+        sampler: LogprobsSampler | None = None,
+    ) -> None:
+        self.params = params
+        self.vocab_size = vocab_size
+        self.eos_ids = frozenset(eos_ids)
+        self.filters = Filters.of(params)
+        self.sampler = sampler
+        self._processors = [*built_in_processors(params, vocab_size), *processors]
+        given = params.seed if seed is None else seed
+        self.seed = fresh_seed() if given is None else given
+
+    @property
+    def needs_history(self) -> bool:
+        """Whether tokens already chosen change the next one's logits, so that they must be on the host first."""
+        return bool(self._processors)
+
+    def process(self, history: Sequence[int], logits: mx.array) -> mx.array:
+        """Bias, penalties and named processors: (1, V) to (1, V) of the same dtype.
+
+        Raises:
+            GenerationFailed: a processor raised or gave back something else.
+        """
+        for process in self._processors:
+            logits = _checked(process, history, logits)
+        return logits
+
+    def choose(self, logits: mx.array, step: int, mask: Words | None = None) -> tuple[mx.array, mx.array]:
+        """One token from processed logits.
+
+        Args:
+            logits: (1, V), as `process` left them.
+            step: tokens emitted so far.
+            mask: what the row's constraint allows; None is everything.
+
+        Returns:
+            () int32 token, `NO_TOKEN` if the logits aren't a distribution; (V,) log-probabilities.
+        """
+        chosen = draw_tokens([Draw(self, step, (), mask)], logits)
+        return chosen.tokens[0], chosen.logprobs[0]
+
+    def words(self, step: int, mask: Words | None) -> Words | None:
+        """The constraint's mask, and end of sequence held back while the request wants that.
+
+        Where a constraint leaves nothing but end of sequence, that wins: a complete answer can't go on.
+        """
+        if not self.eos_ids or not (self.params.ignore_eos or step < self.params.min_tokens):
+            return mask
+        held_back = without(all_allowed(self.vocab_size) if mask is None else mask, self.eos_ids)
+        return mask if allows_nothing(held_back) else held_back
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One token to be chosen: a row's next one, or one position of its window."""
+
+    sampler: RowSampler
+    step: int
+    """Tokens emitted before this one, drafts of the window included."""
+
+    history: Sequence[int] = ()
+    """Prompt and everything before this token; only read by processors."""
+
+    mask: Words | None = None
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What came of M draws."""
+
+    tokens: mx.array
+    """(M,) int32, `NO_TOKEN` where a row's logits weren't a distribution."""
+
+    logprobs: mx.array
+    """(M, V), after processors and masks, before filters and temperature."""
+
+    failures: Mapping[int, GenerationFailed] = field(default_factory=dict)
+    """Draws whose processors or sampler failed; their token is `NO_TOKEN`, the other draws stand."""
+
+
+def choose(draws: Sequence[Draw], logits: mx.array, *, vectorised: bool = True) -> Chosen:
+    """Process and choose for M draws at once, or one after the other: the same bits either way.
+
+    Args:
+        draws: one per row of `logits`.
+        logits: (M, V); not modified.
+        vectorised: false takes the slower twin.
+    """
+    processed, failures = process_rows(draws, logits)
+    if vectorised:
+        return draw_tokens(draws, processed, failures)
+    singles = [draw_tokens([draw], processed[index : index + 1]) for index, draw in enumerate(draws)]
+    failures = {**failures, **{index: one.failures[0] for index, one in enumerate(singles) if one.failures}}
+    tokens = mx.concatenate([one.tokens for one in singles])
+    logprobs = mx.concatenate([one.logprobs for one in singles])
+    return Chosen(_without_failed(tokens, failures), logprobs, failures)
+
+
+def process_rows(draws: Sequence[Draw], logits: mx.array) -> tuple[mx.array, dict[int, GenerationFailed]]:
+    """Each draw's processors on its own row: (M, V) to (M, V), and the draws that failed."""
+    if not any(draw.sampler.needs_history for draw in draws):
+        return logits, {}
+    failures: dict[int, GenerationFailed] = {}
+    rows = []
+    for index, draw in enumerate(draws):
+        row = logits[index : index + 1]
+        if draw.sampler.needs_history:
+            try:
+                row = draw.sampler.process(draw.history, row)
+            except GenerationFailed as error:
+                failures[index] = error
+        rows.append(row)
+    return mx.concatenate(rows) if len(rows) > 1 else rows[0], failures
+
+
+def normalise(draws: Sequence[Draw], logits: mx.array) -> tuple[mx.array, mx.array]:
+    """Masks and log-softmax of processed logits: (M, V) log-probabilities and (M,) whether each row is a distribution.
+
+    In the dtype of the logits, as mlx-lm does: argmax of bfloat16 logits and of their log-softmax differ.
+    """
+    words = [draw.sampler.words(draw.step, draw.mask) for draw in draws]
+    if any(one is not None for one in words):
+        logits = masked(logits, words)
+    total = mx.logsumexp(logits, axis=-1, keepdims=True)
+    return logits - total, mx.isfinite(total[:, 0])
+
+
+def draw_tokens(
+    draws: Sequence[Draw], logits: mx.array, failures: Mapping[int, GenerationFailed] | None = None
+) -> Chosen:
+    """Mask, normalise and draw from processed (M, V) logits."""
+    logprobs, is_distribution = normalise(draws, logits)
+    failed = dict(failures or {})
+    parts: list[tuple[list[int], mx.array]] = []
+    for filters, indices in groups(draws):
+        rows = logprobs if len(indices) == len(draws) else logprobs[mx.array(indices)]
+        if filters is None:
+            parts.append((indices, _named_draw(draws, indices, logprobs, failed)))
+        elif filters.is_greedy:
+            parts.append((indices, mx.argmax(rows, axis=-1)))
+        else:
+            flattened, keys = flatten(filters, [draws[index] for index in indices], rows)
+            parts.append((indices, categorical(flattened, keys)))
+    tokens = _in_order([(indices, part.astype(mx.int32)) for indices, part in parts])
+    tokens = mx.where(is_distribution, tokens, NO_TOKEN)
+    return Chosen(_without_failed(tokens, failed), logprobs, failed)
+
+
+def flatten(filters: Filters, draws: Sequence[Draw], logprobs: mx.array) -> tuple[mx.array, mx.array]:
+    """What these rows draw from, and with which keys: (M, V) unnormalised log-probabilities, (M, 2) keys."""
+    keys = step_keys([(draw.sampler.seed, draw.step) for draw in draws])
+    if not filters.uses_xtc:
+        return filters.apply(logprobs), keys
+    xtc_keys, draw_keys = split_keys(keys)
+    return filters.apply(logprobs, uniforms(xtc_keys)), draw_keys
+
+
+def groups(draws: Sequence[Draw]) -> Iterator[tuple[Filters | None, list[int]]]:
+    """Draws that agree on their filters, by index; None for those with a sampler of their own."""
+    found: dict[Filters | None, list[int]] = {}
+    for index, draw in enumerate(draws):
+        found.setdefault(None if draw.sampler.sampler else draw.sampler.filters, []).append(index)
+    return iter(found.items())
+
+
+def checked_token(token_id: int) -> int:
+    """A drawn id on the host.
+
+    Raises:
+        GenerationFailed: it is `NO_TOKEN`.
+    """
+    if token_id == NO_TOKEN:
+        raise GenerationFailed(
+            "The model's logits are no probability distribution (NaN, infinite, or every token forbidden)."
+        )
+    return token_id
+
+
+def _named_draw(
+    draws: Sequence[Draw], indices: Sequence[int], logprobs: mx.array, failed: dict[int, GenerationFailed]
+) -> mx.array:
+    keys = step_keys([(draws[index].sampler.seed, draws[index].step) for index in indices])
+    tokens = []
+    for position, index in enumerate(indices):
+        sampler = draws[index].sampler.sampler
+        assert sampler is not None
+        try:
+            tokens.append(_checked_draw(sampler, logprobs[index], keys[position]))
+        except GenerationFailed as error:
+            failed[index] = error
+            tokens.append(mx.array(NO_TOKEN, dtype=mx.int32))
+    return mx.stack(tokens)
+
+
+def _checked(process: LogitsProcessor, history: Sequence[int], logits: mx.array) -> mx.array:
+    # A fresh handle: a processor that assigns into its argument must not reach the model's logits.
+    changed: object = _guarded(lambda: process(history, logits[:]), "logits processor")
+    if not isinstance(changed, mx.array) or changed.shape != logits.shape:
+        raise GenerationFailed(f"A logits processor gave back {_what(changed)} instead of logits {logits.shape}.")
+    return changed.astype(logits.dtype)
+
+
+def _checked_draw(sampler: LogprobsSampler, logprobs: mx.array, key: mx.array) -> mx.array:
+    token: object = _guarded(lambda: sampler(logprobs[:], key), "sampler")
+    if not isinstance(token, mx.array) or token.size != 1:
+        raise GenerationFailed(f"A sampler gave back {_what(token)} instead of one token id.")
+    return token.reshape(()).astype(mx.int32)
+
+
+def _guarded(call: Callable[[], object], role: str) -> object:
+    """Whatever a plugin's function raises becomes this row's failure."""
+    try:
+        return call()
+    except Exception as error:
+        # The class alone: what it says may quote the prompt, and this message reaches the client.
+        raise GenerationFailed(f"A {role} raised {type(error).__name__}.") from error
+
+
+def _what(value: object) -> str:
+    return f"an array {value.shape}" if isinstance(value, mx.array) else type(value).__name__
+
+
+def _in_order(parts: Sequence[tuple[list[int], mx.array]]) -> mx.array:
+    if len(parts) == 1:
+        return parts[0][1]
+    order = [index for indices, _ in parts for index in indices]
+    places = [0] * len(order)
+    for place, index in enumerate(order):
+        places[index] = place
+    return mx.concatenate([tokens for _, tokens in parts])[mx.array(places)]
+
+
+def _without_failed(tokens: mx.array, failures: Mapping[int, GenerationFailed]) -> mx.array:
+    if not failures:
+        return tokens
+    stands = mx.array([index not in failures for index in range(tokens.shape[0])])
+    return mx.where(stands, tokens, NO_TOKEN)
