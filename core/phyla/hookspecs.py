@@ -33,8 +33,8 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 @hookspec
-def phyla_settings() -> type[PluginSettings]:  # type: ignore[empty-body]
-    """The plugin's settings section. Called first, before anything is configured."""
+def phyla_settings() -> type[PluginSettings] | tuple[type[PluginSettings], ...]:  # type: ignore[empty-body]
+    """The plugin's settings section, or sections. Called first, before anything is configured."""
 
 
 @hookspec

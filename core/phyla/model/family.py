@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from phyla.checkpoint import Checkpoint
@@ -27,6 +27,7 @@ class Claim(enum.IntEnum):
     """Is written for this very model."""
 
 
+@runtime_checkable
 class Family(Protocol):
     """One family of models. Cheap to make; `bind` imports the heavy modules."""
 
