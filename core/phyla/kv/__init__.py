@@ -4,7 +4,7 @@ Everything exported here is free of mlx; the modules with arrays in them are imp
 """
 
 from phyla.kv.codec import CacheCodec, EncodedEntry
-from phyla.kv.kinds import KeyValueCache, KeyValueReader, LatentCache, Recurrence, RecurrentCache
+from phyla.kv.kinds import KeyValueCache, KeyValueReader, LatentCache, Lender, Recurrence, RecurrentCache
 from phyla.kv.layer_spec import FULL, LATENT, RECURRENT, SLIDING, LayerSpec, Layout, Plane
 from phyla.kv.mask import Bidirectional, BidirectionalSpans, Causal, Explicit, Mask, RowLengths, Windowed
 from phyla.kv.scheme import SUPPORTED, KVScheme, Support, Tier, refused
@@ -30,6 +30,7 @@ __all__ = [
     "LayerSpec",
     "LayerState",
     "Layout",
+    "Lender",
     "Mask",
     "Plane",
     "Recurrence",

@@ -7,7 +7,7 @@ positions of each row are real. Padded positions leave no trace in the storage, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -26,12 +26,30 @@ class KeyValueReader(Protocol):
         """Whether this step's tokens are already stored."""
         ...
 
-    def attend(self, queries: mx.array, mask: Mask, num_real: NumReal) -> mx.array:
+    def attend(self, queries: mx.array, mask: Mask, num_real: NumReal, sinks: mx.array | None = None) -> mx.array:
         """As `KeyValueCache.attend`, with the scale, softcap and sinks of the reading layer."""
         ...
 
 
-class KeyValueCache(Protocol):
+@runtime_checkable
+class Lender(Protocol):
+    """Storage that other layers and drafters may look at."""
+
+    def reader(
+        self, scale: float | None = None, softcap: float | None = None, includes_step: bool = True
+    ) -> KeyValueReader:
+        """A read-only `attend` on this storage.
+
+        Args:
+            scale: of the reading layer; None takes this layer's.
+            softcap: of the reading layer; None takes this layer's.
+            includes_step: true for a layer that runs after this one in the same step and whose queries sit on the
+                step's own columns; false for a drafter whose queries come after everything stored.
+        """
+        ...
+
+
+class KeyValueCache(Lender, Protocol):
     """Keys and values of a full or sliding attention layer."""
 
     def append(self, keys: mx.array, values: mx.array, num_real: NumReal) -> None:
@@ -56,10 +74,6 @@ class KeyValueCache(Protocol):
         Returns:
             (B, H, L, Dv) in the dtype of `queries`.
         """
-        ...
-
-    def reader(self, scale: float | None = None, softcap: float | None = None) -> KeyValueReader:
-        """A read-only `attend` on this storage; scale and softcap default to this layer's."""
         ...
 
 
@@ -90,15 +104,42 @@ class RecurrentCache(Protocol):
         ...
 
 
+LATENT_PLANE = "latent"
+"""What scores and output are taken from: one head, `kv_lora_rank` wide."""
+
+ROPE_PLANE = "rope"
+"""The rotated part of the keys: one head."""
+
+INDEX_PLANE = "index"
+"""Keys of the indexer, where a layer selects; one head."""
+
+
 class LatentCache(Protocol):
     """Compressed keys and values (multi-head latent attention)."""
 
     def append(self, planes: Mapping[str, mx.array], num_real: NumReal) -> None:
-        """Store this step's planes, each (B, heads, L, width), by the names of the layer's spec."""
+        """Store this step's planes, each (B, 1, L, width), by the names of the layer's spec."""
         ...
 
-    def select(self, queries: mx.array, weights: mx.array, num_selected: int, num_real: NumReal) -> mx.array:
-        """Score the stored index keys and return (B, L, num_selected) positions, ties to the lowest."""
+    def select(
+        self, queries: mx.array, weights: mx.array, num_selected: int, mask: Mask, num_real: NumReal
+    ) -> mx.array:
+        """The stored positions that matter most to each query, this step included.
+
+        Args:
+            queries: (B, heads, L, width) of the indexer, rotated.
+            weights: (B, L, heads), every scale factor included.
+            num_selected: how many to choose.
+            mask: what each query may see at all.
+            num_real: real positions per row.
+
+        Returns:
+            (B, L, num_selected) column indices by falling score, ties to the lowest; the first is repeated where
+            fewer are stored.
+
+        Source:
+            DeepSeek-V3.2, section 2.1, eq. 1: the score is `sum_h w_h * relu(q_h . k)`, in float32.
+        """
         ...
 
     def attend(self, queries: mx.array, mask: Mask, num_real: NumReal, selected: mx.array | None = None) -> mx.array:

@@ -1,0 +1,125 @@
+"""Rows that step together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from phyla.errors import LayoutError
+from phyla.kv.kinds import Lender
+from phyla.kv.row_state import TARGET, RowState
+
+if TYPE_CHECKING:
+    from phyla.kv.layer_spec import Layout
+    from phyla.kv.state import GroupState, LayerState
+
+
+class Group(Protocol):
+    """A set of rows whose layers are stepped as one."""
+
+    @property
+    def rows(self) -> Sequence[RowState]:
+        """The rows in the order of a step's axis B."""
+        ...
+
+    def seat(self, row: RowState) -> None:
+        """Let a row join; it comes last."""
+        ...
+
+    def stand(self, row: RowState) -> None:
+        """Let a row leave: afterwards it is resident and owns what it holds."""
+        ...
+
+    def states(self, set_name: str = TARGET) -> list[Any]:
+        """One object per layer that speaks its kind's protocol for all rows; a reader where the layer borrows."""
+        ...
+
+    def open_window(self, counts: Sequence[int]) -> None:
+        """Open windows in every set, for each row's own number of tokens (0: none in that row)."""
+        ...
+
+    def keep(self, counts: Sequence[int]) -> None:
+        """Close the windows on each row's first `counts[row]` target tokens."""
+        ...
+
+
+class LoopGroup:
+    """The always-right group: resident rows, one after the other. A lone row gets no extra array operation.
+
+    Args:
+        layout: the target's layers.
+        draft_layouts: layers of each draft set by its name, where borrowing layers need readers.
+    """
+
+    def __init__(self, layout: Layout, draft_layouts: Mapping[str, Layout] | None = None) -> None:
+        self._layouts: dict[str, Layout] = {TARGET: layout, **(draft_layouts or {})}
+        self._rows: list[RowState] = []
+        self._looped: dict[str, list[Any]] = {}
+
+    @property
+    def rows(self) -> Sequence[RowState]:
+        return tuple(self._rows)
+
+    def seat(self, row: RowState) -> None:
+        self._rows.append(row)
+        self._looped.clear()
+
+    def stand(self, row: RowState) -> None:
+        index = next(index for index, seated in enumerate(self._rows) if seated is row)
+        del self._rows[index]
+        self._looped.clear()
+
+    def states(self, set_name: str = TARGET) -> list[Any]:
+        if set_name not in self._looped:
+            self._looped[set_name] = self._loop(set_name)
+        return self._looped[set_name]
+
+    def open_window(self, counts: Sequence[int]) -> None:
+        for row, count in zip(self._rows, counts, strict=True):
+            if count > 0:
+                row.open_window(count)
+
+    def keep(self, counts: Sequence[int]) -> None:
+        for row, count in zip(self._rows, counts, strict=True):
+            if row.has_open_window:
+                row.keep(count)
+
+    def _loop(self, set_name: str) -> list[Any]:
+        owned = [
+            loop_of([row.sets[set_name][layer] for row in self._rows]) for layer in range(self._num_owned(set_name))
+        ]
+        layout = self._layouts.get(set_name)
+        if layout is None:
+            return list(owned)
+        return with_readers(layout, owned)
+
+    def _num_owned(self, set_name: str) -> int:
+        assert self._rows, "a group without rows has no states"
+        return len(self._rows[0].sets[set_name])
+
+
+def loop_of(states: Sequence[LayerState]) -> GroupState:
+    """The loop form of one layer's states, one per row."""
+    return type(states[0]).loop(states)
+
+
+def with_readers(layout: Layout, owned: Sequence[GroupState]) -> list[Any]:
+    """One object per layer of the layout: its own group form, or a reader on the layer it borrows from.
+
+    Raises:
+        LayoutError: a layer borrows from one that comes later, borrows itself, or has nothing to lend.
+    """
+    remaining = iter(owned)
+    by_layer: list[Any] = []
+    for layer in layout:
+        if layer.source is None:
+            by_layer.append(next(remaining))
+            continue
+        donor = by_layer[layer.source] if layer.source < len(by_layer) else None
+        if not isinstance(donor, Lender):
+            raise LayoutError(
+                f"Layer {layer.index} reads the storage of layer {layer.source}, which lends none: "
+                f"a donor comes earlier, stores its own tokens and has a `reader`."
+            )
+        by_layer.append(donor.reader(layer.scale, layer.softcap))
+    return by_layer

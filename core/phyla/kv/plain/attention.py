@@ -1,0 +1,72 @@
+"""Scaled dot-product attention over plain keys and values, with mlx-lm's order of operations."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from phyla.kv.plain.visible import KernelMask
+
+
+def attend(
+    queries: mx.array,
+    keys: mx.array,
+    values: mx.array,
+    mask: KernelMask,
+    *,
+    scale: float,
+    softcap: float | None = None,
+    sinks: mx.array | None = None,
+) -> mx.array:
+    """Attention of L queries over S columns.
+
+    Args:
+        queries: (B, H, L, D), rotated, not yet scaled.
+        keys: (B, K, S, D).
+        values: (B, K, S, Dv).
+        mask: None, "causal" (the last query sits on the last column), or boolean, broadcastable to (B, H, L, S).
+        scale: factor on the scores.
+        softcap: scores become `softcap * tanh(scores / softcap)`; no fused kernel does it.
+        sinks: (H,) logits that take weight and give nothing.
+
+    Returns:
+        (B, H, L, Dv) in the dtype of `queries`.
+    """
+    if softcap is None:
+        return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=mask, sinks=sinks)
+    return _attend_capped(queries, keys, values, mask, scale, softcap, sinks)
+
+
+def _attend_capped(
+    queries: mx.array,
+    keys: mx.array,
+    values: mx.array,
+    mask: KernelMask,
+    scale: float,
+    softcap: float,
+    sinks: mx.array | None,
+) -> mx.array:
+    B, H, L, D = queries.shape
+    K, S = keys.shape[1], keys.shape[2]
+    grouped = (queries * scale).reshape(B, K, H // K, L, D)
+    scores = grouped @ keys[:, :, None].swapaxes(-1, -2)
+    scores = mx.tanh(scores / softcap) * softcap
+    allowed = _as_array(mask, L, S)
+    if allowed is not None:
+        if allowed.ndim == 4 and allowed.shape[1] == H:
+            allowed = allowed.reshape(allowed.shape[0], K, H // K, *allowed.shape[2:])
+        elif allowed.ndim == 4:
+            allowed = allowed[:, :, None]
+        scores = mx.where(allowed, scores, mx.array(mx.finfo(scores.dtype).min, scores.dtype))
+    if sinks is not None:
+        column = mx.broadcast_to(sinks.astype(scores.dtype).reshape(1, K, H // K, 1, 1), (B, K, H // K, L, 1))
+        scores = mx.concatenate([scores, column], axis=-1)
+    weights = mx.softmax(scores, axis=-1, precise=True)
+    out = weights[..., :S] @ values[:, :, None]
+    return out.reshape(B, H, L, values.shape[-1])
+
+
+def _as_array(mask: KernelMask, num_queries: int, num_columns: int) -> mx.array | None:
+    if not isinstance(mask, str):
+        return mask
+    last = mx.arange(num_columns - num_queries, num_columns)[:, None]
+    return last >= mx.arange(num_columns)[None]

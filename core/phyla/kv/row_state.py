@@ -1,0 +1,126 @@
+"""Everything one row has computed: the target's states, its drafter's, and the tokens they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from phyla.errors import CannotRewind
+
+if TYPE_CHECKING:
+    from phyla.kv.layer_spec import LayerSpec, Layout
+    from phyla.kv.state import LayerState
+
+TARGET = "target"
+
+StateFactory = Callable[["LayerSpec"], "LayerState"]
+
+
+def draft_set(method: str) -> str:
+    """Name of the set of states that a draft method keeps for a row."""
+    return f"draft:{method}"
+
+
+class RowState:
+    """Named sets of layer states and the tokens the target has computed.
+
+    A set holds one state per layer that owns storage, in the layout's order; layers that borrow have none. Window,
+    keep and clone act on all sets. A draft set may be behind the target's, or come from further back.
+    """
+
+    def __init__(self, sets: Mapping[str, Sequence[LayerState]], tokens: Iterable[int] = ()) -> None:
+        self.sets: dict[str, list[LayerState]] = {name: list(states) for name, states in sets.items()}
+        self.tokens: list[int] = list(tokens)
+        self._window_starts: dict[str, int] | None = None
+
+    @classmethod
+    def fresh(cls, layout: Layout, factory: StateFactory) -> RowState:
+        """An empty row: one state from `factory` per layer that owns storage."""
+        return cls({TARGET: [factory(layer) for layer in layout if layer.owns_state]})
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens the target has computed."""
+        return len(self.tokens)
+
+    @property
+    def owned_bytes(self) -> int:
+        return sum(state.owned_bytes for states in self.sets.values() for state in states)
+
+    @property
+    def has_open_window(self) -> bool:
+        return self._window_starts is not None
+
+    def add_set(self, name: str, states: Sequence[LayerState]) -> None:
+        """Let a drafter's states travel with this row."""
+        assert name not in self.sets, f"the row already has a set '{name}'"
+        self.sets[name] = list(states)
+
+    def record(self, token_ids: Iterable[int]) -> None:
+        """Note tokens that a step has just computed, in order."""
+        self.tokens.extend(token_ids)
+
+    def open_window(self, num_tokens: int) -> None:
+        """Promise that the next `num_tokens` may be taken back, in every set."""
+        self.note_window()
+        for states in self.sets.values():
+            for state in states:
+                state.open_window(num_tokens)
+
+    def keep(self, num_kept: int) -> None:
+        """Close the window on its first `num_kept` target tokens; a draft set keeps as many of those as it has."""
+        kept = self.kept_per_set(num_kept)
+        for name, states in self.sets.items():
+            for state in states:
+                state.keep(kept[name])
+        self.note_kept(num_kept)
+
+    def note_window(self) -> None:
+        """Remember where a window starts whose states are opened elsewhere (by the row's group)."""
+        assert self._window_starts is None, "windows don't nest"
+        self._window_starts = {name: self._length(name) for name in self.sets}
+
+    def kept_per_set(self, num_kept: int) -> dict[str, int]:
+        """How many tokens each set keeps when the target keeps `num_kept`: at most what it appended."""
+        assert self._window_starts is not None, "no window is open"
+        starts = self._window_starts
+        return {name: min(num_kept, self._length(name) - starts[name]) for name in self.sets}
+
+    def note_kept(self, num_kept: int) -> None:
+        """Forget tokens recorded since the window opened, but for the first `num_kept`."""
+        assert self._window_starts is not None, "no window is open"
+        start = self._window_starts[TARGET]
+        del self.tokens[start + num_kept :]
+        self._window_starts = None
+
+    def can_rewind_to(self, num_tokens: int) -> bool:
+        """Whether the target's states can all go back to `num_tokens`."""
+        return all(state.can_rewind_to(num_tokens) for state in self.sets[TARGET])
+
+    def clone(self, num_tokens: int | None = None) -> RowState:
+        """An independent row at `num_tokens` (None: all of them).
+
+        A draft set that can't go back as far is left out: a target is never given up for a drafter.
+
+        Raises:
+            CannotRewind: a layer of the target can't go back there.
+        """
+        length = self.num_tokens if num_tokens is None else num_tokens
+        if not self.can_rewind_to(length):
+            raise CannotRewind(f"A row of {self.num_tokens} tokens can't go back to {length} in every layer.")
+        sets: dict[str, list[LayerState]] = {TARGET: [state.clone(length) for state in self.sets[TARGET]]}
+        for name, states in self.sets.items():
+            if name != TARGET and all(state.can_rewind_to(min(length, state.num_tokens)) for state in states):
+                sets[name] = [state.clone(min(length, state.num_tokens)) for state in states]
+        return RowState(sets, self.tokens[:length])
+
+    def clone_at(self, num_kept: int) -> RowState:
+        """An owned row as `keep(num_kept)` would leave it; the window stays open."""
+        assert self._window_starts is not None, "no window is open"
+        kept = self.kept_per_set(num_kept)
+        sets = {name: [state.clone_at(kept[name]) for state in states] for name, states in self.sets.items()}
+        return RowState(sets, self.tokens[: self._window_starts[TARGET] + num_kept])
+
+    def _length(self, name: str) -> int:
+        states = self.sets[name]
+        return states[0].num_tokens if states else self.num_tokens
