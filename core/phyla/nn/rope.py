@@ -8,9 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from phyla.errors import UnsupportedModel
-
-KNOWN_TYPES = ("default", "linear", "llama3", "yarn")
+from phyla.nn.rope_form import RopeForm
 
 
 class Rope:
@@ -60,42 +58,18 @@ class Rope:
         )
 
 
-def rope_type(scaling: Mapping[str, Any] | None) -> str:
-    """The kind of stretching a config section asks for; the older key wins where both stand."""
-    if not scaling:
-        return "default"
-    return str(scaling.get("type") or scaling.get("rope_type") or "default")
-
-
-def rope_from_config(
-    num_dims: int, base: float, scaling: Mapping[str, Any] | None = None, interleaved: bool = False
-) -> Rope:
-    """The rotation a config describes.
-
-    Args:
-        num_dims: rotated numbers per head.
-        base: `rope_theta`.
-        scaling: `rope_scaling` or `rope_parameters`, or None.
-        interleaved: `rope_traditional`.
-
-    Raises:
-        UnsupportedModel: a type that isn't one of `KNOWN_TYPES`.
-    """
-    kind = rope_type(scaling)
-    if kind == "default" or scaling is None:
-        return Rope(num_dims, base=base, interleaved=interleaved)
-    if kind == "linear":
-        return Rope(num_dims, base=base, position_scale=1 / scaling["factor"], interleaved=interleaved)
-    if kind == "llama3":
-        return Rope(num_dims, periods=llama3_periods(num_dims, base, scaling), interleaved=interleaved)
-    if kind == "yarn":
-        return Rope(
-            num_dims,
-            periods=yarn_periods(num_dims, base, scaling),
-            input_scale=yarn_input_scale(scaling),
-            interleaved=interleaved,
-        )
-    raise UnsupportedModel(f"RoPE type '{kind}' isn't known; known are {', '.join(KNOWN_TYPES)}.")
+def rope_of(num_dims: int, form: RopeForm) -> Rope:
+    """The rotation a config describes, for `num_dims` rotated numbers per head."""
+    scaling = form.scaling
+    if form.kind == "linear":
+        return Rope(num_dims, base=form.base, position_scale=1 / scaling["factor"], interleaved=form.interleaved)
+    if form.kind == "llama3":
+        periods = llama3_periods(num_dims, form.base, scaling)
+        return Rope(num_dims, periods=periods, interleaved=form.interleaved)
+    if form.kind == "yarn":
+        periods = yarn_periods(num_dims, form.base, scaling)
+        return Rope(num_dims, periods=periods, input_scale=yarn_input_scale(scaling), interleaved=form.interleaved)
+    return Rope(num_dims, base=form.base, interleaved=form.interleaved)
 
 
 def plain_periods(num_dims: int, base: float) -> mx.array:
