@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
+
+
+@dataclass(frozen=True)
+class TextSpan:
+    """Characters [start, end) of a text."""
+
+    start: int
+    end: int
 
 
 class Detokenizer(Protocol):
@@ -53,6 +62,15 @@ class Tokenizer(Protocol):
         """
         ...
 
+    def encode_with_literals(self, text: str, literals: Sequence[TextSpan]) -> list[int]:
+        """As `encode`, but a spelling of a special token that touches one of the spans is plain text.
+
+        Args:
+            text: a rendered prompt.
+            literals: characters that came from outside and must not become control tokens.
+        """
+        ...
+
     def decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
         """Text of the whole sequence."""
         ...
@@ -67,6 +85,11 @@ class Tokenizer(Protocol):
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that this id stands for; empty for special tokens."""
+        ...
+
+    @property
+    def named_tokens(self) -> Mapping[str, str]:
+        """Spellings that chat templates read by name: `bos_token`, `eos_token`, ..."""
         ...
 
     def detokenizer(self) -> Detokenizer: ...
