@@ -1,0 +1,81 @@
+"""Independent answers: the same model folder through mlx-lm or transformers, in this process.
+
+Bitwise comparisons need both sides in one process, on one BLAS with a fixed number of threads, loaded before mlx is
+imported (`phyla.backend.blas.load_fast_blas`): on MLX's reference BLAS all variants agree and nothing is proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+
+from phyla.testing.stepping import ORACLE_CHUNK, GreedyRun, chunk_list
+
+
+class MlxLmOracle:
+    """The class mlx-lm has for this `model_type`, its own loader, its own caches.
+
+    Args:
+        folder: with config.json and model*.safetensors.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        from mlx_lm.utils import load_model
+
+        self.folder = folder
+        self.model, self.config = load_model(folder)
+
+    def greedy(self, prompt: Sequence[int], num_tokens: int, *, chunk: int = ORACLE_CHUNK) -> GreedyRun:
+        """Logits and tokens as `mlx_lm.generate.generate_step` computes them without a sampler."""
+        from mlx_lm.models.cache import make_prompt_cache
+
+        cache, run = make_prompt_cache(self.model), GreedyRun()
+        start = 0
+        *chunks, last = chunk_list(len(prompt), chunk)
+        for size in chunks:
+            self.model(mx.array(list(prompt[start : start + size]))[None], cache=cache)
+            mx.eval([layer.state for layer in cache])
+            start += size
+        logits = self._last_logits(prompt[start : start + last], cache)
+        token = run.record(logits)
+        for _ in range(num_tokens - 1):
+            token = run.record(self._last_logits([token], cache))
+        return run
+
+    def text(self, prompt: Sequence[int], num_tokens: int) -> str:
+        """Greedy text by mlx-lm's own loop and detokeniser, for folders with a tokenizer."""
+        from mlx_lm import generate
+        from mlx_lm.tokenizer_utils import load
+
+        return str(generate(self.model, load(self.folder), list(prompt), max_tokens=num_tokens))
+
+    def _last_logits(self, tokens: Sequence[int], cache: list[object]) -> mx.array:
+        logits: mx.array = self.model(mx.array(list(tokens))[None], cache=cache)[0, -1]
+        mx.eval(logits)
+        return logits
+
+
+class TransformersOracle:
+    """The class transformers has for this `model_type`, in float32 with unfused attention.
+
+    Args:
+        folder: with config.json and safetensors, unquantised.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+        self.model.train(False)
+
+    def logits(self, tokens: Sequence[int]) -> np.ndarray:
+        """(L, V) in one forward."""
+        import torch
+
+        with torch.no_grad():
+            out = self.model(torch.tensor([list(tokens)])).logits[0]
+        return np.asarray(out.numpy())

@@ -1,0 +1,63 @@
+"""The contract of exactness: alone on the exact route, bit for bit what mlx-lm computes from the same files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import mlx.core as mx
+import pytest
+
+from phyla.checkpoint.folder import FolderCheckpoint
+from phyla.testing.family import random_tokens
+from phyla.testing.oracle import MlxLmOracle
+from phyla.testing.stepping import greedy, load_options
+from phyla.testing.tiny import tiny_checkpoint
+
+if TYPE_CHECKING:
+    from phyla.model.binding import ModelBinding
+    from phyla.model.family import Family
+
+PROMPT_LENGTHS = (1, 2, 17, 300, 2060)
+"""One token, one chunk and a tail, buffers that grow, and more than one chunk."""
+
+NUM_STEPS = 48
+
+
+class MlxLmParityContract:
+    """Logits and greedy tokens of a tiny model equal mlx-lm's arrays exactly.
+
+    Means something only with a fast BLAS loaded before mlx, on a fixed number of threads.
+    """
+
+    family: ClassVar[Family]
+    config: ClassVar[Mapping[str, Any]]
+    dtype: ClassVar[str] = "float32"
+    """Of the stored weights and of the activations."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def folder(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        folder = tmp_path_factory.mktemp("parity") / "tiny"
+        return tiny_checkpoint(folder, cls.config, tokenizer=False, dtype=cls.dtype)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def oracle(cls, folder: Path) -> MlxLmOracle:
+        return MlxLmOracle(folder)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def binding(cls, folder: Path) -> ModelBinding:
+        checkpoint = FolderCheckpoint.open(folder)
+        return cls.family.bind(checkpoint, cls.family.describe(checkpoint), load_options(cls.dtype))
+
+    @pytest.mark.parametrize("num_tokens", PROMPT_LENGTHS)
+    def test_logits_and_greedy_tokens_equal_mlx_lm_bit_for_bit(
+        self, oracle: MlxLmOracle, binding: ModelBinding, num_tokens: int
+    ) -> None:
+        prompt = random_tokens(num_tokens, self.config["vocab_size"], seed=num_tokens)
+        ours, theirs = greedy(binding, prompt, NUM_STEPS), oracle.greedy(prompt, NUM_STEPS)
+        assert ours.tokens == theirs.tokens
+        assert mx.array_equal(mx.stack(ours.logits), mx.stack(theirs.logits))

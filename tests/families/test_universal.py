@@ -1,0 +1,158 @@
+"""The universal decoder, one class per architecture and per branch of the table."""
+
+from __future__ import annotations
+
+import pytest
+from phyla.errors import DamagedCheckpoint, UnsupportedModel
+from phyla.model import Claim
+from phyla.testing.family import FamilyContract
+from phyla.testing.parity import MlxLmParityContract
+from phyla.testing.tiny import tiny_config
+from phyla_universal import UniversalFamily
+from phyla_universal.config import decoder_config
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+LINEAR = {"rope_type": "linear", "factor": 4.0}
+SLIDING = {"layer_types": [*["sliding_attention"] * 3, "full_attention"], "sliding_window": 8}
+
+LLAMA = tiny_config("llama")
+LLAMA_WITH_EVERYTHING = tiny_config("llama", attention_bias=True, mlp_bias=True, rope_scaling=LLAMA3)
+LLAMA_SLIDING = tiny_config("llama", tie_word_embeddings=True, **SLIDING)
+MISTRAL = {**tiny_config("llama"), "model_type": "mistral", "head_dim": 32}
+QWEN2 = tiny_config("qwen2")
+QWEN2_YARN = tiny_config("qwen2", rope_scaling=YARN)
+QWEN3 = tiny_config("qwen3")
+QWEN3_LINEAR = tiny_config("qwen3", rope_scaling=LINEAR, tie_word_embeddings=False)
+
+
+class Universal:
+    family = UniversalFamily()
+
+
+class TestLlama(Universal, FamilyContract):
+    config = LLAMA_WITH_EVERYTHING
+
+
+class TestMistral(Universal, FamilyContract):
+    config = MISTRAL
+
+
+class TestQwen2(Universal, FamilyContract):
+    config = QWEN2_YARN
+
+
+class TestQwen3(Universal, FamilyContract):
+    config = QWEN3
+
+
+class TestQwen3WithStretchedPositions(Universal, FamilyContract):
+    config = QWEN3_LINEAR
+
+
+class TestLlamaParity(Universal, MlxLmParityContract):
+    config = LLAMA
+
+
+class TestLlamaWithEverythingParity(Universal, MlxLmParityContract):
+    config = LLAMA_WITH_EVERYTHING
+
+
+class TestLlamaSlidingParity(Universal, MlxLmParityContract):
+    config = LLAMA_SLIDING
+
+
+class TestQwen2Parity(Universal, MlxLmParityContract):
+    config = QWEN2
+
+
+class TestQwen2YarnParity(Universal, MlxLmParityContract):
+    config = QWEN2_YARN
+
+
+class TestQwen3Parity(Universal, MlxLmParityContract):
+    config = QWEN3
+
+
+class TestQwen3LinearParity(Universal, MlxLmParityContract):
+    config = QWEN3_LINEAR
+
+
+class TestLlamaBfloat16Parity(Universal, MlxLmParityContract):
+    config = LLAMA_WITH_EVERYTHING
+    dtype = "bfloat16"
+
+
+class TestQuantisedParity(Universal, MlxLmParityContract):
+    config = tiny_config(
+        "llama",
+        tie_word_embeddings=True,
+        quantization={
+            "group_size": 64,
+            "bits": 4,
+            "model.embed_tokens": {"group_size": 32, "bits": 8},
+            "model.layers.1.self_attn.k_proj": {"group_size": 32, "bits": 8},
+            "model.layers.2.mlp.down_proj": False,
+        },
+    )
+    dtype = "bfloat16"
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "iquestcoder", "xverse", "qwen2", "qwen3"])
+def test_known_architectures_are_claimed_as_known(name):
+    assert UniversalFamily().claim({"model_type": name}) is Claim.CLOSE
+
+
+def test_newer_configs_nest_the_base_and_the_stretching_together():
+    flat = decoder_config(tiny_config("qwen3", rope_theta=5e5, rope_scaling=LLAMA3))
+    nested = decoder_config({**tiny_config("qwen3", rope_theta=None), "rope_parameters": {**LLAMA3, "rope_theta": 5e5}})
+    assert nested.rope.base == flat.rope.base == 5e5
+    assert nested.rope.kind == flat.rope.kind == "llama3"
+
+
+def test_a_null_rope_type_means_the_default():
+    assert decoder_config(tiny_config("llama", rope_scaling={"rope_type": None})).rope.kind == "default"
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        (tiny_config("llama", hidden_act="gelu"), "hidden_act"),
+        (tiny_config("llama", partial_rotary_factor=0.5), "partial_rotary_factor"),
+        (tiny_config("llama", rope_scaling={"rope_type": "longrope", "factor": 2.0}), "longrope"),
+        (tiny_config("llama", num_local_experts=8), "num_local_experts"),
+        (tiny_config("qwen3", attention_bias=True), "attention_bias"),
+        (tiny_config("qwen2", mlp_bias=True), "mlp_bias"),
+        (tiny_config("qwen2", head_dim=32), "head_dim"),
+        (tiny_config("llama", layer_types=["chunked_attention"] * 4), "layer_types"),
+    ],
+)
+def test_what_the_table_cannot_say_is_refused_by_its_key(config, key):
+    with pytest.raises(UnsupportedModel, match=key):
+        decoder_config(config)
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        (tiny_config("llama", hidden_size=None), "hidden_size"),
+        (tiny_config("llama", num_hidden_layers=0), "num_hidden_layers"),
+        (tiny_config("llama", num_attention_heads="2"), "num_attention_heads"),
+        (tiny_config("llama", num_attention_heads=3, num_key_value_heads=2), "num_key_value_heads"),
+        (tiny_config("qwen2", hidden_size=129), "hidden_size"),
+        (tiny_config("qwen3", head_dim=None), "head_dim"),
+        (tiny_config("qwen3", rope_theta=None), "rope_theta"),
+        (tiny_config("llama", rope_scaling={"rope_type": "linear"}), "factor"),
+        (tiny_config("llama", layer_types=["full_attention"]), "layer_types"),
+        (tiny_config("llama", layer_types=["sliding_attention"] * 4), "sliding_window"),
+    ],
+)
+def test_a_config_that_contradicts_itself_is_damaged_and_names_the_key(config, key):
+    with pytest.raises(DamagedCheckpoint, match=key):
+        decoder_config(config)
