@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from phyla.backend.settings import BackendSettings
 from phyla.hookspecs import hookimpl
+from phyla.kv import KVScheme
 from phyla.plugins.settings import PluginsSettings
+from phyla.sampling.settings import SamplingSettings
+from phyla.selection.settings import SelectionSettings
 from phyla.settings import PluginSettings
 
 phyla_api = 1
@@ -11,4 +15,11 @@ phyla_api = 1
 
 @hookimpl
 def phyla_settings() -> tuple[type[PluginSettings], ...]:
-    return (PluginsSettings,)
+    return (PluginsSettings, SelectionSettings, BackendSettings, SamplingSettings)
+
+
+@hookimpl
+def phyla_kv_schemes() -> list[KVScheme]:
+    from phyla.kv.plain import PLAIN
+
+    return [PLAIN]

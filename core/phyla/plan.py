@@ -67,6 +67,8 @@ class Plan:
     method: Choice
     proposer: Choice
     dtype: str
+    dtype_choice: Choice
+    weights_choice: Choice
     weights: WeightForm = "stored"
     route: RouteOption = "auto"
     layer_schemes: tuple[str, ...] = ()
@@ -74,6 +76,9 @@ class Plan:
 
     drafter_reference: str | None = None
     draft_facts: DraftFacts | None = None
+    num_draft_tokens: int | None = None
+    """Most tokens drafted at once; None is the method's own number."""
+
     compiled_activations: bool = True
     compiled_decode: bool = True
     notices: tuple[str, ...] = field(default=())

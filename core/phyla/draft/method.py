@@ -96,6 +96,9 @@ class DraftMethod:
     """Facts of the drafter (None: the method needs no artifact); headers only."""
 
     supports: Callable[[ModelFacts, KVScheme | None], Support] = field(default=_supports_everything)
+    aliases: tuple[str, ...] = ()
+    """Other names users may write."""
+
     needs_drafter: bool = False
     auto: bool = False
     """Whether `auto` may choose it when a drafter was found."""

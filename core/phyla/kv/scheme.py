@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -49,6 +49,9 @@ class KVScheme:
 
     parse: Callable[[str], KVScheme] | None = None
     """Turns what follows the colon in `name:spec` into a configured scheme; None takes no spec."""
+
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Other names users may write, each with the spec it stands for: `{"turbo": "", "4": "4"}`."""
 
     spec: str = ""
     """The canonical spec of a configured scheme; part of the prefix namespace."""

@@ -72,5 +72,6 @@ PLAIN = KVScheme(
     supports=_supports,
     create=create_plain,
     bytes_per_token=plain_bytes_per_token,
+    aliases={"off": "", "bf16": ""},
     description="Stores what the model made, unchanged.",
 )

@@ -1,0 +1,123 @@
+"""In which numbers a model computes: dtype, weight form, chunk rule, and the identity they add up to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from phyla.backend import BackendFacts
+from phyla.backend.dtypes import resolve_dtype, resolve_weights
+from phyla.backend.identity import NumericalIdentity
+from phyla.checkpoint import Checkpoint
+from phyla.kv import LayerSpec
+from phyla.kv.plain import dtype_bytes
+from phyla.model import ModelFacts, WeightForm
+from phyla.plan import Choice, RouteOption
+from phyla.selection.wanted import Wanted
+
+AUTOMATIC_CHUNK = 2048
+SMALLEST_CHUNK = 8
+SCORE_WORKSPACE_BYTES = 2**30
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """The decisions, each with its reason."""
+
+    dtype: Choice
+    weights: Choice
+
+    @property
+    def weight_form(self) -> WeightForm:
+        return "dense" if self.weights.name == "dense" else "stored"
+
+
+def choose_numerics(
+    dtype: Wanted,
+    weights: Wanted,
+    pinned_by: str | None,
+    checkpoint: Checkpoint,
+    facts: ModelFacts,
+    backend: BackendFacts,
+) -> Numerics:
+    """Dtype and weight form.
+
+    Args:
+        dtype: what was asked for.
+        weights: what was asked for.
+        pinned_by: the flag that pins the checkpoint's own weight form, or None.
+        checkpoint: its headers say what dequantised weights would take.
+    """
+    resolved = resolve_dtype(dtype.name, facts.stored_dtype, backend)
+    dtype_choice = dtype.choice(resolved.value, resolved.reason if dtype.is_auto else "")
+    if weights.is_auto and pinned_by is not None:
+        return Numerics(dtype_choice, weights.choice("stored", f"{pinned_by} keeps the checkpoint's own form"))
+    dense = dense_bytes(checkpoint, facts, resolved.value)
+    requested = cast(Literal["auto", "stored", "dense"], weights.name)
+    form = resolve_weights(requested, facts.weight_bytes.total, dense, backend)
+    return Numerics(dtype_choice, weights.choice(form.value, form.reason if weights.is_auto else ""))
+
+
+def dense_bytes(checkpoint: Checkpoint, facts: ModelFacts, dtype: str) -> int:
+    """Bytes of all weights in a dtype; a quantised one counts a number for each of its scales' group."""
+    group_size = int((facts.quantization or {}).get("group_size", 64))
+    infos = checkpoint.tensor_infos()
+    num_numbers = 0
+    for name, info in infos.items():
+        prefix, _, leaf = name.rpartition(".")
+        if f"{prefix}.scales" in infos:
+            num_numbers += _count(info.shape) * group_size if leaf == "scales" else 0
+        else:
+            num_numbers += _count(info.shape)
+    return num_numbers * dtype_bytes(dtype)
+
+
+def chunk_rule(facts: ModelFacts, explicit: int | None) -> int:
+    """Tokens per prefill chunk of a prompt as long as the context allows.
+
+    2048, halved while a layer that materialises its scores would need more than 1 GiB for them, down to 8. An
+    explicit value wins.
+    """
+    if explicit is not None:
+        return explicit
+    chunk = AUTOMATIC_CHUNK
+    while (
+        facts.scores_are_materialised and chunk > SMALLEST_CHUNK and _score_bytes(facts, chunk) > SCORE_WORKSPACE_BYTES
+    ):
+        chunk //= 2
+    return chunk
+
+
+def identify(
+    backend: BackendFacts, numerics: Numerics, route: RouteOption, strategy_digest: str, prefill_chunk: int
+) -> NumericalIdentity:
+    """What decides the low bits of everything this plan computes."""
+    return NumericalIdentity(
+        mlx_version=backend.mlx_version,
+        device=backend.device,
+        device_name=backend.device_name,
+        dtype=numerics.dtype.name,
+        blas=backend.blas,
+        route=route,
+        weights=numerics.weight_form,
+        strategy_digest=strategy_digest,
+        prefill_chunk=prefill_chunk,
+    )
+
+
+def _score_bytes(facts: ModelFacts, chunk: int) -> int:
+    length = min(chunk, facts.context_limit)
+    return max(
+        (2 * layer.num_query_heads * length * _keys_seen(layer, facts, length) for layer in facts.layout), default=0
+    )
+
+
+def _keys_seen(layer: LayerSpec, facts: ModelFacts, length: int) -> int:
+    return facts.context_limit if layer.window is None else min(facts.context_limit, layer.window + length)
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    count = 1
+    for axis in shape:
+        count *= axis
+    return count

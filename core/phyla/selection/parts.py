@@ -1,0 +1,93 @@
+"""The objects that a plan names: looked up again, identically, in whatever process the plan has come to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from phyla.backend import BackendFacts
+from phyla.checkpoint import Checkpoint
+from phyla.draft import DraftMethod
+from phyla.kv import KVScheme, LayerSpec, LayerState
+from phyla.model import Family, LoadOptions, Progress, no_progress
+from phyla.plan import Plan
+from phyla.plugins import Declared, PluginManager, by_name, pick, plugin_border
+from phyla.selection.methods import NO_METHOD
+from phyla.selection.openers import open_checkpoint, reopen
+from phyla.selection.schemes import configured
+from phyla.settings import Settings
+
+if TYPE_CHECKING:
+    from phyla.model.binding import ModelBinding
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the engine loads and runs."""
+
+    plan: Plan
+    checkpoint: Checkpoint
+    family: Declared[Family]
+    schemes: tuple[Declared[KVScheme], ...]
+    """One per layer of the layout."""
+
+    method: Declared[DraftMethod] | None = None
+    drafter: Checkpoint | None = None
+
+    def bind(self, progress: Progress = no_progress) -> ModelBinding:
+        """Load the weights. Call it on the engine thread."""
+        options = LoadOptions(
+            backend=self.plan.backend,
+            dtype=self.plan.dtype,
+            weights=self.plan.weights,
+            compiled_activations=self.plan.compiled_activations,
+            progress=progress,
+        )
+        with plugin_border(self.family.plugin, f"loading {self.plan.model_id}"):
+            return self.family.value.bind(self.checkpoint, self.plan.facts, options)
+
+    def new_state(self, layer: LayerSpec) -> LayerState:
+        """An empty state of one layer, in its scheme."""
+        scheme = self.schemes[layer.index]
+        with plugin_border(scheme.plugin, f"making a state of '{scheme.value.identity}' for layer {layer.index}"):
+            return scheme.value.create(layer, self.backend, self.plan.dtype)
+
+    @property
+    def backend(self) -> BackendFacts:
+        return self.plan.backend
+
+
+def resolve(plan: Plan, manager: PluginManager, settings: Settings) -> Parts:
+    """Look up what a plan names.
+
+    Raises:
+        UnknownName: a plugin that the plan needs isn't loaded here.
+        CheckpointError: the checkpoint is gone or damaged.
+    """
+    schemes = by_name(manager.kv_schemes(settings), "KV scheme")
+    checkpoint = reopen(plan.reference, plan.opener, manager.openers(settings))
+    by_identity = {identity: configured(identity, schemes) for identity in set(plan.layer_schemes)}
+    method, drafter = _drafting(plan, checkpoint, manager, settings)
+    return Parts(
+        plan=plan,
+        checkpoint=checkpoint,
+        family=pick(by_name(manager.families(settings), "model family"), "model family", plan.family.name),
+        schemes=tuple(
+            Declared(schemes[by_identity[identity].name].plugin, by_identity[identity])
+            for identity in plan.layer_schemes
+        ),
+        method=method,
+        drafter=drafter,
+    )
+
+
+def _drafting(
+    plan: Plan, checkpoint: Checkpoint, manager: PluginManager, settings: Settings
+) -> tuple[Declared[DraftMethod] | None, Checkpoint | None]:
+    if plan.method.name == NO_METHOD:
+        return None, None
+    method = pick(by_name(manager.methods(settings), "draft method"), "draft method", plan.method.name)
+    if plan.drafter_reference is not None:
+        return method, open_checkpoint(plan.drafter_reference, manager.openers(settings)).checkpoint
+    with plugin_border(method.plugin, f"looking for a drafter in {plan.model_id}"):
+        return method, method.value.bundled(checkpoint)

@@ -1,0 +1,211 @@
+"""The whole decision, in order: who opens it, who binds it, how it is stored, whether it drafts, in which numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from phyla.backend import BackendFacts
+from phyla.checkpoint import Checkpoint
+from phyla.errors import LayoutError, PhylaError, PluginError, UsageError
+from phyla.plan import Candidates, Choice, Plan, Question
+from phyla.plugins import PluginManager, by_name
+from phyla.selection.families import ChosenFamily, Families, choose_family, claiming
+from phyla.selection.methods import NO_METHOD, ChosenMethod, Methods, Target, choose_method
+from phyla.selection.numerics import Numerics, choose_numerics, chunk_rule, identify
+from phyla.selection.openers import open_checkpoint
+from phyla.selection.proposers import NO_PROPOSER, Proposers, choose_proposer
+from phyla.selection.schemes import ChosenSchemes, Schemes, choose_schemes
+from phyla.selection.settings import SelectionSettings
+from phyla.selection.wanted import QUESTIONS, Wanted, WantedMap, wanted_by_plugin, wanted_of
+from phyla.settings import Settings
+
+
+def select(
+    reference: str,
+    manager: PluginManager,
+    settings: Settings,
+    backend: BackendFacts,
+    *,
+    batch: int | None = None,
+    prefill_chunk: int | None = None,
+    strategy_digest: str = "",
+) -> Plan:
+    """Choose everything that is needed to load and run a model; loads nothing.
+
+    Args:
+        reference: model folder, file or hub id.
+        batch: rows decoded together; 1 is strict and pins the checkpoint's weight form.
+        prefill_chunk: explicit tokens per prefill chunk.
+        strategy_digest: digest of the backend's strategy tables.
+
+    Raises:
+        UsageError: an explicit choice can't be honoured; says why and what to do.
+        CheckpointError: the reference can't be used, or no family knows it.
+        PluginError: plugins contradict each other or break their contract; names them.
+    """
+    opened = open_checkpoint(reference, manager.openers(settings))
+    selection = _Selection(manager, settings, backend, opened.checkpoint, batch)
+    decided = selection.decide()
+    options = settings.section(SelectionSettings)
+    return Plan(
+        reference=reference,
+        model_id=opened.checkpoint.model_id,
+        fingerprint=opened.checkpoint.fingerprint,
+        opener=opened.opener,
+        facts=decided.family.facts,
+        backend=backend,
+        identity=identify(
+            backend, decided.numerics, options.route, strategy_digest, chunk_rule(decided.family.facts, prefill_chunk)
+        ),
+        family=decided.family.choice,
+        kv_scheme=decided.schemes.choice,
+        method=decided.method.choice,
+        proposer=decided.proposer,
+        dtype=decided.numerics.dtype.name,
+        dtype_choice=decided.numerics.dtype,
+        weights=decided.numerics.weight_form,
+        weights_choice=decided.numerics.weights,
+        route=options.route,
+        layer_schemes=decided.schemes.identities,
+        drafter_reference=decided.method.drafter_reference,
+        draft_facts=decided.method.draft_facts,
+        num_draft_tokens=options.num_draft_tokens,
+        compiled_activations=options.compiled_activations,
+        compiled_decode=options.compiled_decode,
+        notices=(*backend.notices, *settings.notices, *decided.notices),
+    )
+
+
+@dataclass(frozen=True)
+class _Decided:
+    family: ChosenFamily
+    schemes: ChosenSchemes
+    method: ChosenMethod
+    proposer: Choice
+    numerics: Numerics
+
+    @property
+    def choices(self) -> Mapping[Question, Choice]:
+        return {
+            "family": self.family.choice,
+            "kv_scheme": self.schemes.choice,
+            "method": self.method.choice,
+            "proposer": self.proposer,
+            "dtype": self.numerics.dtype,
+            "weights": self.numerics.weights,
+        }
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        return (*self.schemes.notices, *self.method.notices)
+
+
+class _Selection:
+    """One reference on its way to a plan."""
+
+    def __init__(
+        self,
+        manager: PluginManager,
+        settings: Settings,
+        backend: BackendFacts,
+        checkpoint: Checkpoint,
+        batch: int | None,
+    ) -> None:
+        self._manager = manager
+        self._settings = settings
+        self._backend = backend
+        self._checkpoint = checkpoint
+        self._batch = batch
+        self._options = settings.section(SelectionSettings)
+        self._families: Families = by_name(manager.families(settings), "model family")
+        self._schemes: Schemes = by_name(manager.kv_schemes(settings), "KV scheme")
+        self._methods: Methods = by_name(manager.methods(settings), "draft method")
+        self._proposers: Proposers = by_name(manager.proposers(settings), "proposer")
+
+    def decide(self) -> _Decided:
+        wanted: dict[Question, Wanted] = {question: wanted_of(self._settings, question) for question in QUESTIONS}
+        if wanted["kv_scheme"].is_auto and self._options.tier == "l2":
+            wanted["kv_scheme"] = Wanted("config", "flag", "--l2")
+        decided = self._decide(wanted)
+        answers = self._answers(decided, wanted)
+        if not answers:
+            return decided
+        try:
+            return self._decide({**wanted, **answers})
+        except (UsageError, LayoutError) as refusal:
+            asked = ", ".join(f"{one.name} for {question}" for question, one in answers.items())
+            names = sorted({one.where.removeprefix("plugin ") for one in answers.values()})
+            raise PluginError(names[0], f"its phyla_plan chose {asked}, which doesn't work: {refusal}") from refusal
+
+    def _decide(self, wanted: WantedMap) -> _Decided:
+        family = choose_family(wanted["family"], self._checkpoint, self._families)
+        schemes = choose_schemes(wanted["kv_scheme"], family.facts, self._backend, self._schemes)
+        target = Target(self._checkpoint, family.facts, schemes.main)
+        method = choose_method(wanted["method"], target, self._options.draft_model, self._open_drafter, self._methods)
+        numerics = choose_numerics(
+            wanted["dtype"], wanted["weights"], self._pinned_by(), self._checkpoint, family.facts, self._backend
+        )
+        return _Decided(family, schemes, method, choose_proposer(wanted["proposer"], self._proposers), numerics)
+
+    def _answers(self, decided: _Decided, wanted: WantedMap) -> dict[Question, Wanted]:
+        candidates = Candidates(
+            facts=decided.family.facts,
+            backend=self._backend,
+            defaults={question: choice for question, choice in decided.choices.items() if wanted[question].is_auto},
+            names=self._names(),
+        )
+        taken: dict[Question, Wanted] = {}
+        owners: dict[Question, str] = {}
+        for answer in self._manager.plan_answers(candidates, self._settings):
+            for question, name in answer.value.choices.items():
+                self._check_answer(answer.plugin, question, name, candidates, owners)
+                if question in candidates.defaults:
+                    owners[question] = answer.plugin
+                    taken[question] = wanted_by_plugin(answer, question)
+        return taken
+
+    def _check_answer(
+        self, plugin: str, question: Question, name: str, candidates: Candidates, owners: Mapping[Question, str]
+    ) -> None:
+        if question not in QUESTIONS:
+            raise PluginError(plugin, f"its phyla_plan answers '{question}'; questions are {', '.join(QUESTIONS)}.")
+        if question in owners:
+            raise PluginError(
+                plugin,
+                f"its phyla_plan chooses the {question} '{name}', and plugin '{owners[question]}' chooses one too. "
+                f"Switch one off with --disable, or choose with --{question.replace('_', '-')}.",
+            )
+        if name.partition(":")[0] not in candidates.names[question]:
+            raise PluginError(
+                plugin,
+                f"its phyla_plan chooses the {question} '{name}'; it can be "
+                f"{', '.join(candidates.names[question]) or 'nothing'}.",
+            )
+
+    def _names(self) -> Mapping[Question, tuple[str, ...]]:
+        return {
+            "family": claiming(self._checkpoint, self._families),
+            "kv_scheme": tuple(name for name, one in self._schemes.items() if one.value.tier != "lab"),
+            "method": (NO_METHOD, *(name for name, one in self._methods.items() if one.value.tier != "lab")),
+            "proposer": (NO_PROPOSER, *self._proposers),
+            "weights": ("stored", "dense"),
+            "dtype": ("float32", "bfloat16", "float16"),
+        }
+
+    def _pinned_by(self) -> str | None:
+        """The flag that insists on the checkpoint's own weight form."""
+        if self._options.route == "exact":
+            return "--route exact"
+        if self._batch == 1:
+            return "--batch 1"
+        if self._settings.origin(SelectionSettings, "tier").is_explicit and self._options.tier == "l1":
+            return "--l1"
+        return None
+
+    def _open_drafter(self, reference: str) -> Checkpoint:
+        try:
+            return open_checkpoint(reference, self._manager.openers(self._settings)).checkpoint
+        except PhylaError as error:
+            error.add_note(f"While opening the drafter --draft-model {reference}.")
+            raise
