@@ -1,5 +1,7 @@
 """Text to ids and back, and chat templates in a sandbox."""
 
+from phyla.tokenizer.render import PromptRenderer
+from phyla.tokenizer.sandbox import TemplateLimits
 from phyla.tokenizer.tokenizer import Detokenizer, TextSpan, Tokenizer
 
-__all__ = ["Detokenizer", "TextSpan", "Tokenizer"]
+__all__ = ["Detokenizer", "PromptRenderer", "TemplateLimits", "TextSpan", "Tokenizer"]
