@@ -31,7 +31,8 @@ class TokenLogprobs:
 class Token:
     """One emitted token.
 
-    `text` is what became decodable with it: empty while a character is incomplete or a stop string may be starting.
+    `text` is what became decodable with it: empty while a character is incomplete. While a stop string may be starting
+    its tokens are held back whole; the ones of a stop string that fired come with the text before it, or none.
     Special tokens carry their spelling with `special` set: parsers match them, text encoders drop them.
     """
 

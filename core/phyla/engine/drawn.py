@@ -1,0 +1,50 @@
+"""Tokens of one draw for several rows: on the device first, on the host when somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import mlx.core as mx
+
+from phyla.errors import GenerationFailed
+from phyla.request import TokenLogprobs
+from phyla.sampling.logprobs import Capture, capture
+from phyla.sampling.sampler import Chosen, Draw, choose
+
+
+class Drawn:
+    """One second dispatch: the tokens of M rows and what their log-probabilities will be read from."""
+
+    def __init__(self, chosen: Chosen, captures: Sequence[Capture | None]) -> None:
+        self.tokens = chosen.tokens
+        """(M,) int32."""
+
+        self.failures: Mapping[int, GenerationFailed] = chosen.failures
+        self._captures = captures
+        self._ids: list[int] | None = None
+
+    @property
+    def num_rows(self) -> int:
+        return self.tokens.shape[0]
+
+    def arrays(self) -> list[mx.array]:
+        """What to evaluate so that reading doesn't compute."""
+        return [self.tokens, *(array for one in self._captures if one is not None for array in one.arrays())]
+
+    def ids(self) -> list[int]:
+        """The tokens on the host; waits for them once."""
+        if self._ids is None:
+            read: list[int] = self.tokens.tolist()  # type: ignore[assignment]
+            self._ids = read
+        return self._ids
+
+    def logprobs(self, index: int) -> TokenLogprobs | None:
+        captured = self._captures[index]
+        return None if captured is None else captured.read()
+
+
+def draw(draws: Sequence[Draw], logits: mx.array, *, vectorised: bool) -> Drawn:
+    """Choose one token per row of (M, V) logits; nothing is evaluated."""
+    chosen = choose(draws, logits, vectorised=vectorised)
+    wanted = [one.sampler.params.num_logprobs for one in draws]
+    return Drawn(chosen, capture(chosen.logprobs, chosen.tokens, wanted))

@@ -1,0 +1,79 @@
+"""What a request will need, from the layout alone: the fit equation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from phyla.engine.chunks import score_bytes
+from phyla.kv.layer_spec import LayerSpec
+
+WORKSPACE_BYTES_PER_TOKEN = 550_000
+"""Activations of a prefill chunk, per token: calibrated by the reference system at 1.1 GB for 2048."""
+
+USABLE_SHARE = 0.75
+"""Of the device's memory, where no budget is given."""
+
+BytesPerToken = Callable[[LayerSpec], float]
+"""Stored bytes per token of one layer under the scheme it has."""
+
+
+@dataclass(frozen=True)
+class FitEquation:
+    """`total(c) = weights + stored(c) + workspace(c)` for a context of c tokens."""
+
+    layout: Sequence[LayerSpec]
+    bytes_per_token: BytesPerToken
+    weight_bytes: int
+    chunk_tokens: int
+    element_bytes: int = 2
+    """Of planes that have no dtype of their own."""
+
+    scores_are_materialised: bool = False
+
+    def row_bytes(self, num_tokens: int) -> int:
+        """What one row stores at that length: sliding layers up to their window, recurrent ones a fixed state."""
+        return int(sum(self._layer_bytes(layer, num_tokens) for layer in self.layout if layer.owns_state))
+
+    def workspace_bytes(self, num_tokens: int) -> int:
+        """What a chunk of prefill needs beside the stored state."""
+        scores = score_bytes(self.layout, num_tokens, self.chunk_tokens) if self.scores_are_materialised else 0
+        return min(self.chunk_tokens, num_tokens) * WORKSPACE_BYTES_PER_TOKEN + scores
+
+    def total_bytes(self, num_tokens: int) -> int:
+        return self.weight_bytes + self.row_bytes(num_tokens) + self.workspace_bytes(num_tokens)
+
+    def max_safe_context(self, usable_bytes: int, context_limit: int) -> int:
+        """The longest context that fits, at most `context_limit`; 0 if not even one token does."""
+        low, high = 0, context_limit
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.total_bytes(middle) <= usable_bytes:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _layer_bytes(self, layer: LayerSpec, num_tokens: int) -> float:
+        fixed = sum(
+            plane.num_heads * plane.rows * plane.width * (4 if plane.dtype == "float32" else self.element_bytes)
+            for plane in layer.planes
+            if not plane.per_token
+        )
+        if all(not plane.per_token for plane in layer.planes):
+            return fixed
+        stored = num_tokens if layer.window is None else min(num_tokens, layer.window)
+        return fixed + stored * self.bytes_per_token(layer)
+
+
+def plain_bytes_per_token(element_bytes: int) -> BytesPerToken:
+    """Unquantised storage: every plane in the cache's own dtype unless it names one."""
+
+    def bytes_of(layer: LayerSpec) -> float:
+        return sum(
+            plane.num_heads * plane.width * (4 if plane.dtype == "float32" else element_bytes)
+            for plane in layer.planes
+            if plane.per_token
+        )
+
+    return bytes_of

@@ -1,0 +1,69 @@
+"""The `[engine]` section: how requests share the machine."""
+
+from __future__ import annotations
+
+from pydantic import field_validator
+
+from phyla.byte_size import parse_bytes
+from phyla.settings import PluginSettings, setting
+
+
+class EngineSettings(PluginSettings, section="engine"):
+    """Batching, limits and pacing."""
+
+    batch: int = setting(8, flag="--batch", aliases=("--decode-concurrency",), ge=1, le=256)
+    """Rows decoded together; 1 is strict: one request at a time, the same bits whatever arrives meanwhile."""
+
+    step_ms: float = setting(50.0, flag="--step-ms", gt=0)
+    """Milliseconds that a piece of prefill may take while other rows run, or twice their step if that is more."""
+
+    queue: int = setting(64, flag="--queue", ge=1)
+    """Requests that may wait; the next one is refused."""
+
+    max_tokens: int | None = setting(None, flag="--max-tokens", ge=1, le=10_000_000)
+    """Cap on the tokens of an answer whose request names none; without it answers run to their end."""
+
+    kv_budget: str | None = setting(None, flag="--kv-budget", metavar="SIZE")
+    """What all running rows may come to store, at prompt plus cap each: GB, or with a unit (`8GiB`). Others wait."""
+
+    memory_budget: str | None = setting(None, flag="--memory-budget", metavar="SIZE")
+    """What weights, caches and workspace may take together: GB, or with a unit. Bounds the context of a request."""
+
+    context_limit: int | None = setting(None, lever="RD_CONTEXT_LIMIT", ge=2)
+    """Lowers the model's context limit, in tokens; never raises it."""
+
+    prefill_chunk: int | None = setting(None, lever="RD_PREFILL_CHUNK", ge=1)
+    """Tokens per prefill chunk; by default 2048, less where attention scores would need over 1 GiB."""
+
+    early_first_token: bool = setting(True, lever="EARLY_FIRST_TOKEN")
+    """Send the first token before the second one's step is built."""
+
+    no_pipeline: bool = setting(False, lever="BATCH_NO_PIPELINE")
+    """Read every token before the next step is built: slower, the same tokens."""
+
+    vectorised_sampling: bool = setting(True, lever="BATCH_VEC_SAMPLE")
+    """Draw for all rows in one call; off draws row by row, the same tokens."""
+
+    batch_recurrent: bool = setting(True, lever="BATCH_SSM")
+    """Off: requests to models with recurrent layers never share a step."""
+
+    batch_grammar: bool = setting(True, lever="GRAMMAR_BATCH")
+    """Off: requests with a constraint never share a step."""
+
+    stuck_seconds: float = setting(120.0, flag="--stuck-seconds", gt=0)
+    """Seconds without progress after which the engine counts as stuck and the server as unhealthy."""
+
+    @field_validator("kv_budget", "memory_budget")
+    @classmethod
+    def _is_a_size(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_bytes(value, "GB")
+        return value
+
+    @property
+    def kv_budget_bytes(self) -> int | None:
+        return None if self.kv_budget is None else parse_bytes(self.kv_budget, "GB")
+
+    @property
+    def memory_budget_bytes(self) -> int | None:
+        return None if self.memory_budget is None else parse_bytes(self.memory_budget, "GB")
