@@ -65,15 +65,3 @@ class FitEquation:
         stored = num_tokens if layer.window is None else min(num_tokens, layer.window)
         return fixed + stored * self.bytes_per_token(layer)
 
-
-def plain_bytes_per_token(element_bytes: int) -> BytesPerToken:
-    """Unquantised storage: every plane in the cache's own dtype unless it names one."""
-
-    def bytes_of(layer: LayerSpec) -> float:
-        return sum(
-            plane.num_heads * plane.width * (4 if plane.dtype == "float32" else element_bytes)
-            for plane in layer.planes
-            if plane.per_token
-        )
-
-    return bytes_of

@@ -100,7 +100,7 @@ class Row:
         assert self.pending is not None
         self.history.append(token_id)
         if self.pending.is_forwarded:
-            self.state.tokens.append(token_id)
+            self.state.record((token_id,))
         self.pending = None
         if token_id in self.eos_ids and not self.request.sampling.ignore_eos:
             self.reason = "stop"

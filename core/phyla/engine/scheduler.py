@@ -170,7 +170,7 @@ class Scheduler:
             return None
         job = self._waiting.popleft()
         key = RowKey(job.request_id)
-        self._seats[key] = _Seat(key, job, Phase.PREFILLING, self._first_route())
+        self._seats[key] = _Seat(key, job, Phase.PREFILLING, self._first_route(job))
         return job
 
     def resume(self, request_id: str, num_cached: int) -> None:
@@ -230,8 +230,8 @@ class Scheduler:
         budget = self.limits.kv_budget_bytes
         return budget is None or not self._seats or self.projected_bytes + job.projected_bytes <= budget
 
-    def _first_route(self) -> Route:
-        return "fast" if self.limits.route == "fast" else "exact"
+    def _first_route(self, job: Job) -> Route:
+        return "fast" if self.limits.route == "fast" and not job.is_solo else "exact"
 
     def _ready(self) -> Iterator[_Seat]:
         return (seat for seat in self._seats.values() if seat.phase is Phase.READY)
@@ -280,8 +280,8 @@ class Scheduler:
         for seat in running:
             self._meet_company(seat)
         return DecodeRound(
-            shared=tuple(seat.key for seat in running if seat.route == "fast" and not seat.job.is_solo),
-            alone=tuple(seat.key for seat in running if seat.route == "exact" or seat.job.is_solo),
+            shared=tuple(seat.key for seat in running if seat.route == "fast"),
+            alone=tuple(seat.key for seat in running if seat.route == "exact"),
         )
 
     def _num_shared(self) -> int:

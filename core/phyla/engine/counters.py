@@ -1,0 +1,39 @@
+"""What the engine counted: an immutable value, replaced whole, so that any thread reads a consistent one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Since the start."""
+
+    num_submitted: int = 0
+    num_finished: int = 0
+    num_failed: int = 0
+    num_cancelled: int = 0
+    num_prompt_tokens: int = 0
+    """Of admitted requests, cached ones included."""
+
+    num_cached_tokens: int = 0
+    num_prefilled_tokens: int = 0
+    num_emitted_tokens: int = 0
+    num_steps: int = 0
+    num_shared_steps: int = 0
+    """Decode steps of two rows or more."""
+
+    active_rows: int = 0
+    """Now."""
+
+    waiting: int = 0
+    """Requests in the queue, now."""
+
+    projected_bytes: int = 0
+    """What admitted requests may come to store, now."""
+
+    def add(self, **changes: int) -> Counters:
+        """A copy with these counts raised."""
+        values = {one.name: getattr(self, one.name) + changes.pop(one.name, 0) for one in fields(self)}
+        assert not changes, f"no such counts: {changes}"
+        return Counters(**values)

@@ -1,0 +1,250 @@
+"""What the engine thread does, one unit of work at a time: take mail, admit, compute, tell."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from phyla.engine import endings
+from phyla.engine.chunks import chunk_rule
+from phyla.engine.counters import Counters
+from phyla.engine.mailbox import Mailbox
+from phyla.engine.opening import RowOpener
+from phyla.engine.records import StepFinished
+from phyla.engine.row import Row
+from phyla.engine.runner import Runner
+from phyla.engine.scheduler import DecodeRound, Job, PrefillPiece, RowKey, Scheduler
+from phyla.engine.services import Services
+from phyla.request import EngineEvent, Failed, Finished, Request, Started, Token
+
+if TYPE_CHECKING:
+    from phyla.model.step import Route
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Open:
+    """A request that hasn't ended in all its samples."""
+
+    request: Request
+    ended: set[int] = field(default_factory=set)
+
+    def unended(self) -> Iterator[int]:
+        return (sample for sample in range(self.request.num_samples) if sample not in self.ended)
+
+
+class EngineLoop:
+    """Drives the scheduler and the runner. Not thread-safe, and without a thread of its own."""
+
+    def __init__(self, scheduler: Scheduler, runner: Runner, mailbox: Mailbox, services: Services) -> None:
+        self._scheduler = scheduler
+        self._runner = runner
+        self._mailbox = mailbox
+        self._services = services
+        self._opener = RowOpener(services)
+        self._rows: dict[RowKey, Row] = {}
+        self._open: dict[str, _Open] = {}
+        self._events: list[EngineEvent] = []
+        self._gone: list[str] = []
+        self._counted = Counters()
+        self.counters = self._counted
+        """Replaced after every unit of work; any thread may read it."""
+
+    def iterate(self) -> bool:
+        """One unit of work.
+
+        Returns:
+            False if there was nothing to compute: sleep until there is mail.
+        """
+        self._take_mail()
+        self._admit()
+        work = self._scheduler.next_work()
+        if isinstance(work, PrefillPiece):
+            self._prefill(work)
+        elif isinstance(work, DecodeRound):
+            self._decode(work)
+        self._deliver()
+        return work is not None
+
+    def _take_mail(self) -> None:
+        delivery = self._mailbox.collect()
+        for request in delivery.requests:
+            self._open[request.request_id] = _Open(request)
+            self._scheduler.enqueue(self._job(request))
+            self._count(num_submitted=1)
+        for request_id in delivery.cancelled:
+            self._cancel(request_id)
+        for work, future in delivery.calls:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(work())
+                except Exception as error:
+                    future.set_exception(error)
+
+    def _job(self, request: Request) -> Job:
+        facts = self._services.facts
+        num_prompt = len(request.rendered.ids)
+        chunk = chunk_rule(facts.layout, num_prompt, facts.scores_are_materialised, self._services.explicit_chunk)
+        return Job(
+            request_id=request.request_id,
+            num_prompt=num_prompt,
+            num_samples=request.num_samples,
+            chunk_tokens=chunk,
+            projected_bytes=self._services.admission.projected_bytes(request),
+            is_solo=self._services.is_solo(request),
+            atomic_spans=tuple((span.start, span.start + span.num_tokens) for span in request.rendered.media),
+        )
+
+    def _cancel(self, request_id: str) -> None:
+        opened = self._open.get(request_id)
+        if opened is None:
+            return
+        self._scheduler.drop_waiting(request_id)
+        for key in self._scheduler.rows_of(request_id):
+            self._rows[key].reason = "cancelled"
+            self._finish(self._rows[key])
+        for sample in list(opened.unended()):
+            self._end(opened, endings.never_began(opened.request, sample))
+
+    def _admit(self) -> None:
+        while (job := self._scheduler.admit()) is not None:
+            opened = self._open[job.request_id]
+            self._mailbox.left_queue(job.request_id)
+            try:
+                row = self._opener.open(opened.request)
+            except Exception as error:
+                self._scheduler.leave(RowKey(job.request_id))
+                self._fail_rest(opened, error)
+                continue
+            self._rows[row.key] = row
+            self._events.append(Started(job.request_id, job.num_prompt, row.num_cached))
+            self._count(num_prompt_tokens=job.num_prompt, num_cached_tokens=row.num_cached)
+            self._services.trace.admitted(opened.request, row.num_cached)
+            self._fork(row, self._scheduler.resume(job.request_id, row.num_cached))
+
+    def _fork(self, row: Row, keys: Sequence[RowKey]) -> None:
+        """Give the further samples of a request, if it has any, rows of their own."""
+        for key in keys:
+            if key == row.key:
+                continue
+            try:
+                self._rows[key] = self._opener.fork(row, key)
+            except Exception as error:
+                self._scheduler.leave(key)
+                self._end(self._open[key.request_id], endings.failed(key.request_id, key.sample, error))
+
+    def _prefill(self, piece: PrefillPiece) -> None:
+        row = self._rows[piece.row]
+        before = self._services.now()
+        try:
+            is_through = self._runner.prefill(row, piece)
+            if is_through:
+                self._services.reuse.publish_chunk(row.request, row.state)
+        except Exception as error:
+            row.fail(error)
+            opened = self._open[piece.row.request_id]
+            self._finish(row)
+            self._fail_rest(opened, error)
+            return
+        seconds = self._services.now() - before
+        self._scheduler.pace.prefilled(piece.num_tokens, piece.num_layers, seconds)
+        self._services.trace.prefilled(piece, seconds)
+        if is_through:
+            self._count(num_prefilled_tokens=piece.num_tokens)
+            self._services.tell(StepFinished("prefill", 1, piece.num_tokens, seconds))
+            self._fork(row, self._scheduler.advanced(piece.row))
+
+    def _decode(self, work: DecodeRound) -> None:
+        before = self._services.now()
+        if work.shared:
+            self._step(work.shared, "fast", is_shared=True)
+        for key in work.alone:
+            self._step((key,), "exact", is_shared=False)
+        self._scheduler.pace.decoded(self._services.now() - before)
+
+    def _step(self, keys: Sequence[RowKey], route: Route, *, is_shared: bool) -> None:
+        rows = [self._rows[key] for key in keys]
+        before = self._services.now()
+        self._runner.step(rows, route, is_shared=is_shared)
+        seconds = self._services.now() - before
+        self._count(num_steps=1, num_shared_steps=int(len(rows) > 1))
+        self._services.tell(StepFinished("decode", len(rows), len(rows), seconds))
+        self._services.trace.stepped(rows, route, seconds)
+        for row in rows:
+            self._speak(row)
+
+    def _speak(self, row: Row) -> None:
+        """Turn what was read into events; text is made here, when everything is dispatched."""
+        if row.unsent and row.clock.first_token is None:
+            row.clock.first_token = self._services.now()
+        try:
+            for token_id, logprobs in row.unsent:
+                self._events.extend(row.answer.add(token_id, logprobs))
+                if row.answer.stop_string is not None:
+                    row.reason = "stop"
+                    break
+        except Exception as error:
+            row.reason, row.error = None, error
+        row.unsent.clear()
+        if row.has_ended:
+            self._finish(row)
+
+    def _finish(self, row: Row) -> None:
+        """The row ends: its place is free at once, its last event is on its way."""
+        self._scheduler.leave(row.key)
+        del self._rows[row.key]
+        self._runner.leave(row)
+        opened = self._open[row.key.request_id]
+        if row.error is not None:
+            self._end(opened, endings.failed(row.key.request_id, row.key.sample, row.error))
+            return
+        text = ""
+        if row.answer.stop_string is None:
+            ending = row.answer.finish()
+            self._events.extend(ending.events)
+            text = ending.text
+        self._end(opened, endings.finished(row, text, self._services.now()))
+        if row.num_computed == row.state.num_tokens:
+            self._services.reuse.publish_end(row.request, row.state)
+
+    def _fail_rest(self, opened: _Open, error: Exception) -> None:
+        """The samples that will never have a row fail with the one that should have led to them."""
+        for sample in list(opened.unended()):
+            self._end(opened, endings.failed(opened.request.request_id, sample, error))
+
+    def _end(self, opened: _Open, event: Finished | Failed) -> None:
+        request_id = opened.request.request_id
+        self._events.append(event)
+        opened.ended.add(event.sample)
+        record = endings.record_of(event)
+        self._services.tell(record)
+        self._services.trace.ended(request_id, event.sample, record.outcome, record.error)
+        if len(opened.ended) == opened.request.num_samples:
+            del self._open[request_id]
+            self._gone.append(request_id)
+            outcome = record.outcome
+            self._count(num_finished=1, num_failed=int(outcome == "failed"), num_cancelled=int(outcome == "cancelled"))
+
+    def _deliver(self) -> None:
+        """One call for the events of all rows. A request counts as gone before its end is heard of."""
+        events, self._events = self._events, []
+        for request_id in self._gone:
+            self._mailbox.gone(request_id)
+        self._gone.clear()
+        self._count(num_emitted_tokens=sum(isinstance(event, Token) for event in events))
+        self._publish_counters()
+        if events:
+            self._services.emit(events)
+
+    def _count(self, **changes: int) -> None:
+        self._counted = self._counted.add(**changes)
+
+    def _publish_counters(self) -> None:
+        self.counters = self._counted.add(
+            active_rows=self._scheduler.num_rows,
+            waiting=self._scheduler.num_waiting,
+            projected_bytes=self._scheduler.projected_bytes,
+        )

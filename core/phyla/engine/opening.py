@@ -1,0 +1,77 @@
+"""Makes rows: whatever a request's own wishes can break happens here, and fails that request alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from phyla.engine.answer import Answer
+from phyla.engine.row import Clock, Row
+from phyla.engine.scheduler import RowKey
+from phyla.errors import UnknownName
+from phyla.sampling.sampler import RowSampler
+
+if TYPE_CHECKING:
+    from phyla.engine.services import Services
+    from phyla.request import Request
+
+
+@dataclass(frozen=True)
+class RowOpener:
+    """On the engine thread."""
+
+    services: Services
+
+    def open(self, request: Request) -> Row:
+        """The first row of an admitted request.
+
+        Raises:
+            Exception: what a named processor's factory or the allocation of state raised.
+        """
+        sampler = self._sampler(request, sample=0)
+        answer = Answer(request, 0, self.services.tokenizer)
+        resumed = self.services.reuse.resume(request)
+        return Row(
+            key=RowKey(request.request_id),
+            request=request,
+            state=resumed.state,
+            sampler=sampler,
+            answer=answer,
+            eos_ids=self.services.eos_ids,
+            clock=Clock(self.services.now()),
+            num_cached=resumed.num_cached,
+            history=list(request.rendered.ids),
+            num_computed=resumed.num_cached,
+        )
+
+    def fork(self, row: Row, key: RowKey) -> Row:
+        """A further sample, going on from where the first one's prefill ended."""
+        return replace(
+            row,
+            key=key,
+            state=row.state.clone(),
+            sampler=self._sampler(row.request, key.sample),
+            answer=Answer(row.request, key.sample, self.services.tokenizer),
+            clock=Clock(row.clock.admitted),
+            history=list(row.history),
+            unsent=[],
+            party=None,
+        )
+
+    def _sampler(self, request: Request, sample: int) -> RowSampler:
+        params = request.sampling
+        processors, samplers = [], []
+        for name in params.processors:
+            if name not in self.services.samplers:
+                raise UnknownName("sampler or logits processor", name, self.services.samplers)
+            declared = self.services.samplers[name]
+            (samplers if declared.role == "sampler" else processors).append(declared.create(request))
+        return RowSampler(
+            params,
+            self.services.facts.vocab_size,
+            self.services.eos_ids,
+            # Samples of one seeded request differ, and are the same ones every time.
+            seed=None if params.seed is None else params.seed + sample,
+            processors=processors,  # type: ignore[arg-type]
+            sampler=samplers[-1] if samplers else None,  # type: ignore[arg-type]
+        )

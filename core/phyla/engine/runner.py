@@ -1,0 +1,205 @@
+"""Computes what the scheduler decided: the only part of the engine that talks to MLX. Belongs to the engine thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from phyla.engine.drawn import draw
+from phyla.engine.row import Chunk, Pending, Row, in_one_batch
+from phyla.engine.scheduler import PrefillPiece
+from phyla.kv.group import LoopGroup
+from phyla.model.binding import ModelBinding
+from phyla.model.step import Route, StepInput
+from phyla.sampling.sampler import Draw, checked_token
+
+STEPS_PER_CACHE_CLEAR = 256
+"""Decode steps after which MLX's allocator gives back what it hoards; the reference loop's own number."""
+
+
+@dataclass(frozen=True)
+class RunnerOptions:
+    """Switches for paired runs; the tokens are the same either way."""
+
+    early_first_token: bool = True
+    no_pipeline: bool = False
+    vectorised_sampling: bool = True
+
+
+class Runner:
+    """Prefill by layer spans, decode one step ahead, sampling as a second dispatch.
+
+    What fails on the way fails its rows (`Row.error`), never the runner.
+    """
+
+    def __init__(self, binding: ModelBinding, options: RunnerOptions) -> None:
+        self._binding = binding
+        self._options = options
+        self._layout = binding.facts.layout
+        self._shared = LoopGroup(self._layout)
+        self._num_steps = 0
+
+    def prefill(self, row: Row, piece: PrefillPiece) -> bool:
+        """Advance a chunk by some layers and wait for them.
+
+        Returns:
+            Whether the chunk is through.
+        """
+        if piece.is_new:
+            row.chunk = self._start_chunk(row, piece)
+        assert row.chunk is not None, "the scheduler went on with a chunk that wasn't begun"
+        forward = row.chunk.forward
+        to_evaluate = forward.advance(piece.num_layers)
+        # Nobody looks at a chunk's last hidden rows: what only they need isn't computed.
+        mx.eval(to_evaluate[1:] if forward.done and len(to_evaluate) > 1 else to_evaluate)
+        if not forward.done:
+            return False
+        row.state.record(row.chunk.ids)
+        row.num_computed += len(row.chunk.ids)
+        row.chunk = None
+        mx.clear_cache()
+        return True
+
+    def step(self, rows: Sequence[Row], route: Route, *, is_shared: bool) -> None:
+        """One decode step of rows that step together.
+
+        The forward is dispatched from tokens that may still be on the device; while it runs the host reads them;
+        then the next ones are drawn from its logits, as a dispatch of their own.
+        """
+        going = self._seated([row for row in rows if row.wants_step], is_shared=is_shared)
+        if len(going) > 1:
+            for row in going:
+                row.shared_a_step = True
+        unread = [row for row in rows if row.pending is not None]
+        try:
+            logits = self._forward(going, route) if going else None
+            self._read(unread)
+            if logits is not None:
+                self._draw(going, logits)
+        except Exception as error:
+            for row in rows:
+                row.fail(error)
+        self._num_steps += 1
+        if self._num_steps % STEPS_PER_CACHE_CLEAR == 0:
+            mx.clear_cache()
+
+    def leave(self, row: Row) -> None:
+        """The row is done: its seat is free, and a chunk under way is dropped whole."""
+        row.chunk = None
+        row.pending = None
+        if row.party is not None:
+            row.party.stand(row.state)
+            row.party = None
+
+    def _start_chunk(self, row: Row, piece: PrefillPiece) -> Chunk:
+        self._sit_alone(row)
+        assert row.party is not None
+        ids = tuple(row.history[piece.start : piece.start + piece.num_tokens])
+        step = StepInput(
+            ids=mx.array([ids], dtype=mx.int32), num_real=(len(ids),), offsets=(piece.start,), route=piece.route
+        )
+        return Chunk(self._binding.start(step, row.party.states()), ids)
+
+    def _forward(self, rows: Sequence[Row], route: Route) -> mx.array:
+        """Dispatch one step: (M, V) logits, under way."""
+        party = rows[0].party
+        assert party is not None
+        step = StepInput(
+            ids=_inputs(rows),
+            num_real=(1,) * len(rows),
+            offsets=tuple(row.num_computed for row in rows),
+            route=route,
+        )
+        states = party.states()
+        logits = self._binding.head(self._binding.forward(step, states).hidden)[0]
+        stored = [
+            array
+            for layer, state in zip(self._layout, states, strict=True)
+            if layer.owns_state
+            for array in state.evaluate()
+        ]
+        mx.async_eval(logits, *stored)
+        for row in rows:
+            if row.pending is None:
+                row.state.record((row.input_id,))
+            else:
+                row.pending.is_forwarded = True
+            row.num_computed += 1
+        return logits
+
+    def _read(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            assert row.pending is not None
+            drawn, index = row.pending.drawn, row.pending.index
+            try:
+                row.take(checked_token(drawn.ids()[index]), drawn.logprobs(index))
+            except Exception as error:
+                row.fail(error)
+
+    def _draw(self, rows: Sequence[Row], logits: mx.array) -> None:
+        """Choose the next token of every row that goes on."""
+        open_rows = [row for row in rows if not row.has_ended]
+        if not open_rows:
+            return
+        if len(open_rows) < len(rows):
+            logits = logits[mx.array([index for index, row in enumerate(rows) if not row.has_ended])]
+        draws = [Draw(row.sampler, row.num_drawn, row.history) for row in open_rows]
+        drawn = draw(draws, logits, vectorised=self._options.vectorised_sampling)
+        mx.async_eval(drawn.arrays())
+        has_first = False
+        for index, row in enumerate(open_rows):
+            has_first = has_first or row.num_drawn == 0
+            row.num_drawn += 1
+            if index in drawn.failures:
+                row.fail(drawn.failures[index])
+            else:
+                row.pending = Pending(drawn, index)
+        if self._options.no_pipeline or (has_first and self._options.early_first_token):
+            self._read([row for row in open_rows if row.pending is not None])
+
+    def _seated(self, rows: Sequence[Row], *, is_shared: bool) -> list[Row]:
+        """Seat exactly these rows where they step; returns them in the order of their seats."""
+        if not is_shared:
+            for row in rows:
+                self._sit_alone(row)
+            return list(rows)
+        for row in rows:
+            if row.party is not self._shared:
+                self._stand(row)
+                self._shared.seat(row.state)
+                row.party = self._shared
+        by_state = {id(row.state): row for row in rows}
+        for state in list(self._shared.rows):
+            if id(state) not in by_state:
+                self._shared.stand(state)
+        return [by_state[id(state)] for state in self._shared.rows]
+
+    def _sit_alone(self, row: Row) -> None:
+        if row.party is None:
+            row.party = LoopGroup(self._layout)
+            row.party.seat(row.state)
+
+    def _stand(self, row: Row) -> None:
+        if row.party is not None:
+            row.party.stand(row.state)
+            row.party = None
+
+
+def _inputs(rows: Sequence[Row]) -> mx.array:
+    """(B, 1) ids of the next step, without waiting for those that are still on the device."""
+    drawn = in_one_batch(rows)
+    if drawn is not None:
+        return drawn.tokens[:, None]
+    if all(row.pending is None for row in rows):
+        return mx.array([[row.input_id] for row in rows], dtype=mx.int32)
+    return mx.concatenate([_input(row) for row in rows])[:, None]
+
+
+def _input(row: Row) -> mx.array:
+    if row.pending is None:
+        return mx.array([row.input_id], dtype=mx.int32)
+    return row.pending.drawn.tokens[row.pending.index : row.pending.index + 1]
+
+

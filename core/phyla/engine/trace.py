@@ -1,0 +1,131 @@
+"""One stream of JSON lines about what the engine does; each debug lever is a filter on it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TextIO
+
+from phyla.settings import PluginSettings, setting
+
+if TYPE_CHECKING:
+    from phyla.engine.row import Row
+    from phyla.engine.scheduler import PrefillPiece
+    from phyla.request import Request
+
+TraceKind = Literal["phase", "step", "lane", "memory", "spec", "grammar", "fill", "expert"]
+
+VERSION = 1
+
+
+class TraceSettings(PluginSettings, section="trace"):
+    """Diagnostics; all off by default."""
+
+    trace: str | None = setting(None, flag="--trace", metavar="FILE")
+    """Write every kind of trace line to this file; `-` is standard error."""
+
+    phases: bool = setting(False, lever="P2R_TRACE")
+    """Requests: admission, prefill pieces, first token, end."""
+
+    sync: bool = setting(False, lever="P2R_SYNC")
+    """Wait for the device around the first token, so that its phases don't lend time to each other."""
+
+    lanes: bool = setting(False, lever="LANE_DEBUG")
+    """Which rows step together and on which route."""
+
+    steps: bool = setting(False, lever="BATCH_STEP_TRACE")
+    """Every decode step with its duration."""
+
+    speculation: bool = setting(False, lever="SPEC_TRACE")
+    """Every verified window: drafted and accepted."""
+
+    grammar: bool = setting(False, lever="GRAMMAR_DEBUG")
+    """Constraints: opened, advanced, rolled back, satisfied."""
+
+    memory: bool = setting(False, lever="PREFILL_MEM_LOG")
+    """MLX's active and peak memory after every chunk of prefill."""
+
+    @property
+    def kinds(self) -> frozenset[TraceKind]:
+        """What is to be written."""
+        if self.trace is not None:
+            return frozenset({"phase", "step", "lane", "memory", "spec", "grammar", "fill", "expert"})
+        chosen: dict[TraceKind, bool] = {
+            "phase": self.phases,
+            "step": self.steps,
+            "lane": self.lanes,
+            "memory": self.memory,
+            "spec": self.speculation,
+            "grammar": self.grammar,
+        }
+        return frozenset(kind for kind, is_on in chosen.items() if is_on)
+
+
+class Trace:
+    """Writes a line if its kind is wanted; otherwise costs one look-up. Never writes text of prompts or answers."""
+
+    def __init__(self, kinds: frozenset[TraceKind], write: Callable[[str], None], now: Callable[[], float]) -> None:
+        self._kinds = kinds
+        self._write = write
+        self._now = now
+        self._lanes: tuple[str, ...] = ()
+
+    def wants(self, kind: TraceKind) -> bool:
+        return kind in self._kinds
+
+    def line(self, kind: TraceKind, event: str, **facts: Any) -> None:
+        """One line: version, kind, event, milliseconds of the engine's clock, and the facts."""
+        if kind in self._kinds:
+            record = {"v": VERSION, "kind": kind, "event": event, "ms": round(self._now() * 1000, 3), **facts}
+            self._write(json.dumps(record))
+
+    def admitted(self, request: Request, num_cached: int) -> None:
+        if "phase" in self._kinds:
+            ids = {"request": request.request_id, "trace": request.trace_id}
+            self.line("phase", "admitted", **ids, prompt_tokens=len(request.rendered.ids), cached_tokens=num_cached)
+
+    def prefilled(self, piece: PrefillPiece, seconds: float) -> None:
+        if "phase" in self._kinds:
+            facts = {"start": piece.start, "tokens": piece.num_tokens, "layers": piece.num_layers, "route": piece.route}
+            self.line("phase", "prefill", request=piece.row.request_id, duration_ms=_milliseconds(seconds), **facts)
+
+    def chunk_memory(self, request_id: str, active_bytes: int, peak_bytes: int) -> None:
+        self.line("memory", "chunk", request=request_id, active_bytes=active_bytes, peak_bytes=peak_bytes)
+
+    def stepped(self, rows: Sequence[Row], route: str, seconds: float) -> None:
+        if "step" in self._kinds:
+            self.line("step", "decode", rows=len(rows), route=route, duration_ms=_milliseconds(seconds))
+        if "lane" in self._kinds:
+            lanes = (route, *(f"{row.key.request_id}/{row.key.sample}" for row in rows))
+            if lanes != self._lanes:
+                self._lanes = lanes
+                self.line("lane", "membership", route=route, rows=list(lanes[1:]))
+
+    def ended(self, request_id: str, sample: int, outcome: str, error: str | None = None) -> None:
+        if "phase" in self._kinds:
+            self.line("phase", "end", request=request_id, sample=sample, outcome=outcome, error=error)
+
+
+def write_line(stream: TextIO) -> Callable[[str], None]:
+    """A writer of whole lines that tolerates a closed stream: diagnostics never stop decoding."""
+
+    def write(line: str) -> None:
+        try:
+            stream.write(line + "\n")
+            stream.flush()
+        except ValueError:
+            return
+
+    return write
+
+
+def open_trace(settings: TraceSettings, now: Callable[[], float]) -> Trace:
+    """The trace that the settings ask for."""
+    if settings.trace is None or settings.trace == "-":
+        return Trace(settings.kinds, write_line(sys.stderr), now)
+    return Trace(settings.kinds, write_line(open(settings.trace, "a", encoding="utf-8")), now)
+
+
+def _milliseconds(seconds: float) -> float:
+    return round(seconds * 1000, 3)
