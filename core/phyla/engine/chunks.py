@@ -16,7 +16,9 @@ COMPANY_CHUNK = 32
 layers of the chunk are spread over several pieces instead."""
 
 
-def chunk_rule(layout: Sequence[LayerSpec], num_prompt: int, scores_are_materialised: bool, explicit: int | None) -> int:
+def chunk_rule(
+    layout: Sequence[LayerSpec], num_prompt: int, scores_are_materialised: bool, explicit: int | None
+) -> int:
     """Tokens per prefill chunk of one request.
 
     An explicit value wins. Otherwise 2048, halved while a layer that materialises its scores would need more than
@@ -35,7 +37,9 @@ def chunk_rule(layout: Sequence[LayerSpec], num_prompt: int, scores_are_material
 def score_bytes(layout: Sequence[LayerSpec], num_prompt: int, chunk: int) -> int:
     """Bytes of the largest layer's scores, two per number: one layer is live at a time."""
     length = min(chunk, num_prompt)
-    return max((2 * layer.num_query_heads * length * _keys_seen(layer, num_prompt, length) for layer in layout), default=0)
+    return max(
+        (2 * layer.num_query_heads * length * _keys_seen(layer, num_prompt, length) for layer in layout), default=0
+    )
 
 
 def _keys_seen(layer: LayerSpec, num_prompt: int, length: int) -> int:

@@ -24,9 +24,7 @@ def usage_of(row: Row, now: float) -> Usage:
 def finished(row: Row, text: str, now: float) -> Finished:
     """The last event of a row that ended as asked."""
     assert row.reason is not None
-    return Finished(
-        row.key.request_id, row.reason, usage_of(row, now), text, row.answer.stop_string, row.key.sample
-    )
+    return Finished(row.key.request_id, row.reason, usage_of(row, now), text, row.answer.stop_string, row.key.sample)
 
 
 def never_began(request: Request, sample: int) -> Finished:

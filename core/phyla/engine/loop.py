@@ -194,6 +194,7 @@ class EngineLoop:
 
     def _finish(self, row: Row) -> None:
         """The row ends: its place is free at once, its last event is on its way."""
+        is_whole = row.chunk is None and row.num_computed == row.state.num_tokens
         self._scheduler.leave(row.key)
         del self._rows[row.key]
         self._runner.leave(row)
@@ -207,7 +208,7 @@ class EngineLoop:
             self._events.extend(ending.events)
             text = ending.text
         self._end(opened, endings.finished(row, text, self._services.now()))
-        if row.num_computed == row.state.num_tokens:
+        if is_whole:
             self._services.reuse.publish_end(row.request, row.state)
 
     def _fail_rest(self, opened: _Open, error: Exception) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -32,7 +31,9 @@ class Mailbox:
         self._max_waiting = max_waiting
         self._condition = threading.Condition()
         self._delivery = Delivery()
-        self._known: set[str] = set()
+        self._known: dict[str, int] = {}
+        """Number of samples by request."""
+
         self._waiting: set[str] = set()
         self._closed: str | None = None
         self._stopping = False
@@ -68,7 +69,7 @@ class Mailbox:
                 raise RequestError(f"A request with the id '{request.request_id}' is being served already.")
             if len(self._waiting) >= self._max_waiting:
                 raise QueueFull(f"{len(self._waiting)} requests are waiting, as many as are allowed. Try again later.")
-            self._known.add(request.request_id)
+            self._known[request.request_id] = request.num_samples
             self._waiting.add(request.request_id)
             self._delivery.requests.append(request)
             self._condition.notify()
@@ -98,7 +99,7 @@ class Mailbox:
     def gone(self, request_id: str) -> None:
         """The request ended, however it did."""
         with self._condition:
-            self._known.discard(request_id)
+            self._known.pop(request_id, None)
             self._waiting.discard(request_id)
             self._condition.notify_all()
 
@@ -130,11 +131,10 @@ class Mailbox:
         with self._condition:
             return self._condition.wait_for(lambda: not self._known, timeout_seconds)
 
-    def abandon(self) -> list[str]:
-        """Forget every request that hasn't ended; returns their ids."""
+    def abandon(self) -> dict[str, int]:
+        """Forget every request that hasn't ended; returns their ids and numbers of samples."""
         with self._condition:
-            left = sorted(self._known)
-            self._known.clear()
+            left, self._known = self._known, {}
             self._waiting.clear()
             for _, future in self._delivery.calls:
                 future.cancel()
@@ -142,9 +142,12 @@ class Mailbox:
             self._condition.notify_all()
             return left
 
-    def known(self) -> list[str]:
+    def cancel_all(self) -> int:
+        """Cancel whatever hasn't ended; returns how many that were."""
         with self._condition:
-            return sorted(self._known)
+            self._delivery.cancelled.extend(self._known)
+            self._condition.notify()
+            return len(self._known)
 
     def _has_mail(self) -> bool:
         return bool(self._delivery.requests or self._delivery.cancelled or self._delivery.calls)

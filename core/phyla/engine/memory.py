@@ -64,4 +64,3 @@ class FitEquation:
             return fixed
         stored = num_tokens if layer.window is None else min(num_tokens, layer.window)
         return fixed + stored * self.bytes_per_token(layer)
-

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from phyla.kv.row_state import RowState
@@ -32,7 +32,19 @@ class PrefixReuse(Protocol):
         ...
 
     def publish_end(self, request: Request, state: RowState) -> None:
-        """The row ended (never after a failure): its state is given away."""
+        """The row ended (never after a failure, never inside a chunk): its state is given away."""
+        ...
+
+    def flush(self) -> Mapping[str, Any]:
+        """Drop everything that is kept; returns what was dropped (entries, bytes)."""
+        ...
+
+    def close_session(self, session_id: str, owner: str) -> bool:
+        """Forget a session; whether it was known."""
+        ...
+
+    def stats(self) -> Mapping[str, Any]:
+        """The `prompt_cache` part of `/stats`; called from any thread."""
         ...
 
 
@@ -50,3 +62,12 @@ class NoReuse:
 
     def publish_end(self, request: Request, state: RowState) -> None:
         """Nothing is kept."""
+
+    def flush(self) -> Mapping[str, Any]:
+        return {"entries": 0, "bytes": 0}
+
+    def close_session(self, session_id: str, owner: str) -> bool:
+        return False
+
+    def stats(self) -> Mapping[str, Any]:
+        return {"entries": 0, "bytes": 0, "max_bytes": 0, "hits": 0, "misses": 0}

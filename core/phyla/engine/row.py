@@ -12,7 +12,7 @@ from phyla.request import FinishReason, Request, TokenLogprobs
 
 if TYPE_CHECKING:
     from phyla.engine.drawn import Drawn
-    from phyla.kv.group import LoopGroup
+    from phyla.engine.party import Party
     from phyla.kv.row_state import RowState
     from phyla.model.binding import Forward
     from phyla.sampling.sampler import RowSampler
@@ -66,8 +66,8 @@ class Row:
 
     chunk: Chunk | None = None
     pending: Pending | None = None
-    party: LoopGroup | None = None
-    """The group it is seated in."""
+    party: Party | None = None
+    """With whom it steps, once it does."""
 
     shared_a_step: bool = False
     reason: FinishReason | None = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from phyla.engine.drawn import draw
+from phyla.engine.party import Party
 from phyla.engine.row import Chunk, Pending, Row, in_one_batch
 from phyla.engine.scheduler import PrefillPiece
 from phyla.kv.group import LoopGroup
@@ -38,7 +39,7 @@ class Runner:
         self._binding = binding
         self._options = options
         self._layout = binding.facts.layout
-        self._shared = LoopGroup(self._layout)
+        self._shared = Party(LoopGroup(self._layout))
         self._num_steps = 0
 
     def prefill(self, row: Row, piece: PrefillPiece) -> bool:
@@ -90,8 +91,7 @@ class Runner:
         row.chunk = None
         row.pending = None
         if row.party is not None:
-            row.party.stand(row.state)
-            row.party = None
+            row.party.leave(row)
 
     def _start_chunk(self, row: Row, piece: PrefillPiece) -> Chunk:
         self._sit_alone(row)
@@ -165,26 +165,17 @@ class Runner:
             for row in rows:
                 self._sit_alone(row)
             return list(rows)
+        self._shared.keep_only(rows)
         for row in rows:
             if row.party is not self._shared:
-                self._stand(row)
-                self._shared.seat(row.state)
-                row.party = self._shared
-        by_state = {id(row.state): row for row in rows}
-        for state in list(self._shared.rows):
-            if id(state) not in by_state:
-                self._shared.stand(state)
-        return [by_state[id(state)] for state in self._shared.rows]
+                if row.party is not None:
+                    row.party.leave(row)
+                self._shared.join(row)
+        return list(self._shared.rows)
 
     def _sit_alone(self, row: Row) -> None:
         if row.party is None:
-            row.party = LoopGroup(self._layout)
-            row.party.seat(row.state)
-
-    def _stand(self, row: Row) -> None:
-        if row.party is not None:
-            row.party.stand(row.state)
-            row.party = None
+            Party(LoopGroup(self._layout)).join(row)
 
 
 def _inputs(rows: Sequence[Row]) -> mx.array:
@@ -201,5 +192,3 @@ def _input(row: Row) -> mx.array:
     if row.pending is None:
         return mx.array([row.input_id], dtype=mx.int32)
     return row.pending.drawn.tokens[row.pending.index : row.pending.index + 1]
-
-

@@ -173,15 +173,15 @@ class Scheduler:
         self._seats[key] = _Seat(key, job, Phase.PREFILLING, self._first_route(job))
         return job
 
-    def resume(self, request_id: str, num_cached: int) -> None:
+    def resume(self, request_id: str, num_cached: int) -> list[RowKey]:
         """The first `num_cached` prompt tokens of an admitted request need no computing.
 
-        Must be called once per admission, with 0 where nothing is cached.
+        Must be called once per admission, with 0 where nothing is cached. Returns as `advanced` does.
         """
         seat = self._seats[RowKey(request_id)]
         assert 0 <= num_cached < seat.job.num_prompt, "at least one token is always computed"
         seat.num_computed = num_cached
-        self._settle(seat)
+        return self._settle(seat)
 
     def advanced(self, row: RowKey) -> list[RowKey]:
         """The chunk under way went through all layers.

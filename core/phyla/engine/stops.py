@@ -50,9 +50,7 @@ class StopMatcher:
 
     def _earliest(self) -> StopMatch | None:
         found = [(self._held.find(stop), stop) for stop in self._stops]
-        position, stop = min(
-            ((at, stop) for at, stop in found if at >= 0), key=lambda one: one[0], default=(-1, "")
-        )
+        position, stop = min(((at, stop) for at, stop in found if at >= 0), key=lambda one: one[0], default=(-1, ""))
         return None if position < 0 else StopMatch(self.num_certain + position, stop)
 
     def _earliest_start(self) -> int | None:

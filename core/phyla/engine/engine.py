@@ -1,0 +1,267 @@
+"""The engine's front: a thread that owns all MLX work, and thread-safe ways to talk to it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from phyla.engine.front import EngineHealth, EventSink, Shutdown
+from phyla.engine.listeners import Listener, Listeners
+from phyla.engine.loop import EngineLoop
+from phyla.engine.mailbox import Mailbox
+from phyla.engine.records import EngineStarted
+from phyla.engine.runner import Runner, RunnerOptions
+from phyla.engine.scheduler import Limits, Scheduler
+from phyla.engine.services import Services
+from phyla.engine.settings import EngineSettings
+from phyla.engine.stats import engine_stats
+from phyla.engine.trace import TraceSettings, open_trace
+from phyla.errors import EngineStopped
+from phyla.kv.layer_spec import RECURRENT
+from phyla.request import EngineEvent, Failed, Request
+
+if TYPE_CHECKING:
+    from phyla.engine.admission import Admission
+    from phyla.engine.reuse import PrefixReuse
+    from phyla.model.binding import ModelBinding
+    from phyla.model.facts import ModelFacts
+    from phyla.plan import RouteOption
+    from phyla.sampling.declaration import NamedSampler
+    from phyla.tokenizer import Tokenizer
+
+CLOSE_GRACE_SECONDS = 10.0
+"""What cancelled rows get to end in once a drain has timed out."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What loading gives; made and used on the engine thread."""
+
+    binding: ModelBinding
+    reuse: PrefixReuse
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """What an engine is made from."""
+
+    model_id: str
+    facts: ModelFacts
+    tokenizer: Tokenizer
+    admission: Admission
+    load: Callable[[], Loaded]
+    """Called on the engine thread."""
+
+    settings: EngineSettings = field(default_factory=EngineSettings)
+    trace: TraceSettings = field(default_factory=TraceSettings)
+    route: RouteOption = "auto"
+    samplers: Mapping[str, NamedSampler] = field(default_factory=dict)
+    listeners: Sequence[Listener] = ()
+    now: Callable[[], float] = time.monotonic
+
+
+class Engine:
+    """An `EngineFront` over a thread of this process."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self._spec = spec
+        self._mailbox = Mailbox(spec.settings.queue)
+        self._listeners = Listeners(spec.listeners)
+        self._sinks: tuple[EventSink, ...] = ()
+        self._lock = threading.Lock()
+        self._loop: EngineLoop | None = None
+        self._loaded: Loaded | None = None
+        self._load_error: BaseException | None = None
+        self._is_loaded = threading.Event()
+        self._busy_since: float | None = None
+        self._death: str | None = None
+        self._thread = threading.Thread(target=self._run, name="phyla-engine", daemon=True)
+
+    def start(self) -> None:
+        """Load the model and take requests.
+
+        Raises:
+            Exception: what loading raised, here in the caller.
+        """
+        self._thread.start()
+        self._is_loaded.wait()
+        if self._load_error is not None:
+            self._thread.join()
+            self._listeners.close()
+            raise self._load_error
+
+    def subscribe(self, sink: EventSink) -> Callable[[], None]:
+        with self._lock:
+            self._sinks = (*self._sinks, sink)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                self._sinks = tuple(one for one in self._sinks if one is not sink)
+
+        return unsubscribe
+
+    def submit(self, request: Request) -> None:
+        self._mailbox.post(self._spec.admission.checked(request))
+
+    def cancel(self, request_id: str) -> None:
+        self._mailbox.cancel(request_id)
+
+    def health(self) -> EngineHealth:
+        """Also notices a stuck engine: from then on it counts as dead."""
+        waited = self._seconds_without_progress()
+        if self._death is None and waited > self._spec.settings.stuck_seconds:
+            self._die(
+                f"The engine is stuck: one step has taken more than {self._spec.settings.stuck_seconds:g} seconds."
+            )
+        reason = self._death
+        if reason is None and self._loop is None:
+            reason = "The model is being loaded."
+        num_waiting = self._mailbox.num_waiting
+        num_active = self._mailbox.num_known - num_waiting
+        return EngineHealth(reason is None, reason, num_active, num_waiting, waited)
+
+    def stats(self) -> Mapping[str, Any]:
+        if self._loop is None or self._loaded is None:
+            return {}
+        counters, waiting = self._loop.counters, self._mailbox.num_waiting
+        return engine_stats(self._spec, counters, waiting, self._loaded.reuse.stats())
+
+    def flush_prefix_cache(self) -> Mapping[str, Any]:
+        loaded = self._running()
+        dropped: Mapping[str, Any] = self._mailbox.call(loaded.reuse.flush).result()
+        return dropped
+
+    def close_session(self, session_id: str, owner: str = "") -> bool:
+        loaded = self._running()
+        return bool(self._mailbox.call(lambda: loaded.reuse.close_session(session_id, owner)).result())
+
+    def close(self, timeout_seconds: float) -> Shutdown:
+        self._mailbox.close("The engine is shutting down.")
+        if not self._thread.is_alive():
+            self._listeners.close()
+            return Shutdown(drained=self._death is None, timed_out=False)
+        drained = self._mailbox.drained(timeout_seconds)
+        num_cancelled = 0 if drained else self._mailbox.cancel_all()
+        if not drained:
+            self._mailbox.drained(CLOSE_GRACE_SECONDS)
+        self._mailbox.stop()
+        self._thread.join(CLOSE_GRACE_SECONDS)
+        if self._thread.is_alive():
+            self._die("The engine is stuck and didn't end when it was closed.")
+        self._listeners.close()
+        return Shutdown(drained, not drained, num_cancelled)
+
+    def _running(self) -> Loaded:
+        if self._death is not None or self._loaded is None:
+            raise EngineStopped(self._death or "The model isn't loaded.")
+        return self._loaded
+
+    def _run(self) -> None:
+        """The engine thread."""
+        try:
+            loop = self._prepare()
+        except BaseException as error:
+            self._load_error = error
+            self._mailbox.close("The model couldn't be loaded.")
+            self._is_loaded.set()
+            return
+        self._is_loaded.set()
+        try:
+            self._serve(loop)
+        except BaseException as error:
+            self._busy_since = None
+            _log.exception("The engine thread died.")
+            self._die(f"The engine died of an internal error ({type(error).__name__}).")
+
+    def _prepare(self) -> EngineLoop:
+        began = self._spec.now()
+        loaded = self._spec.load()
+        self._loaded = loaded
+        self._loop = self._make_loop(loaded)
+        facts = self._spec.facts
+        seconds = self._spec.now() - began
+        self._listeners.tell(EngineStarted(self._spec.model_id, facts.family, seconds, facts.weight_bytes.total))
+        return self._loop
+
+    def _serve(self, loop: EngineLoop) -> None:
+        while self._death is None:
+            self._busy_since = self._spec.now()
+            has_worked = loop.iterate()
+            self._busy_since = None
+            if not has_worked:
+                if self._mailbox.is_stopping:
+                    return
+                self._mailbox.wait()
+
+    def _make_loop(self, loaded: Loaded) -> EngineLoop:
+        spec, settings = self._spec, self._spec.settings
+        limits = Limits(
+            max_rows=settings.batch,
+            max_waiting=settings.queue,
+            num_layers=len(spec.facts.layout),
+            step_seconds=settings.step_ms / 1000,
+            route=spec.route,
+            kv_budget_bytes=settings.kv_budget_bytes,
+        )
+        services = Services(
+            facts=spec.facts,
+            tokenizer=spec.tokenizer,
+            admission=spec.admission,
+            reuse=loaded.reuse,
+            samplers=spec.samplers,
+            eos_ids=frozenset(spec.facts.eos_ids) | spec.tokenizer.eos_ids,
+            is_solo=self._is_solo,
+            explicit_chunk=settings.prefill_chunk,
+            emit=self._emit,
+            tell=self._listeners.tell,
+            now=spec.now,
+            trace=open_trace(spec.trace, spec.now),
+        )
+        options = RunnerOptions(settings.early_first_token, settings.no_pipeline, settings.vectorised_sampling)
+        return EngineLoop(Scheduler(limits), Runner(loaded.binding, options), self._mailbox, services)
+
+    def _is_solo(self, request: Request) -> bool:
+        settings = self._spec.settings
+        if request.constraint is not None and not settings.batch_grammar:
+            return True
+        return not settings.batch_recurrent and any(layer.kind == RECURRENT for layer in self._spec.facts.layout)
+
+    def _emit(self, events: Sequence[EngineEvent]) -> None:
+        if self._death is not None:
+            return
+        for sink in self._sinks:
+            try:
+                sink(events)
+            except Exception:
+                _log.exception("An event sink failed; decoding goes on.")
+
+    def _seconds_without_progress(self) -> float:
+        busy_since = self._busy_since
+        return 0.0 if busy_since is None else self._spec.now() - busy_since
+
+    def _die(self, reason: str) -> None:
+        """Refuse everything from now on, and let everybody who waits know. The first reason stays."""
+        with self._lock:
+            if self._death is not None:
+                return
+            sinks, self._sinks = self._sinks, ()
+            self._death = reason
+        self._mailbox.close(reason)
+        self._mailbox.stop()
+        left = self._mailbox.abandon()
+        events = [
+            Failed(request_id, reason, EngineStopped.__name__, sample)
+            for request_id, num_samples in left.items()
+            for sample in range(num_samples)
+        ]
+        for sink in sinks if events else ():
+            try:
+                sink(events)
+            except Exception:
+                _log.exception("An event sink failed while the engine went down.")

@@ -1,0 +1,51 @@
+"""The engine's part of `/stats`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from phyla.engine.counters import Counters
+    from phyla.engine.engine import EngineSpec
+
+
+def engine_stats(
+    spec: EngineSpec, counters: Counters, num_waiting: int, prompt_cache: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """JSON values. Bytes under `batch` are what running rows may come to store, not what they store now."""
+    settings, admission = spec.settings, spec.admission
+    is_batched = settings.batch > 1
+    return {
+        "batch": {
+            "configured": settings.batch,
+            "mode": "batch" if is_batched else "off",
+            "batched": is_batched,
+            "active_rows": counters.active_rows,
+            "pending_rows": num_waiting,
+            "submitted_rows": counters.num_submitted,
+            "kv_bytes": counters.projected_bytes,
+            "kv_budget_bytes": settings.kv_budget_bytes,
+        },
+        "admission": {
+            "max_safe_context": admission.max_safe_context,
+            "context_limit": admission.context_limit,
+            "memory_budget_bytes": admission.memory_budget_bytes,
+            "usable_bytes": admission.usable_bytes,
+            "weights_bytes": spec.facts.weight_bytes.total,
+        },
+        "requests": {
+            "submitted": counters.num_submitted,
+            "finished": counters.num_finished,
+            "failed": counters.num_failed,
+            "cancelled": counters.num_cancelled,
+        },
+        "tokens": {
+            "prompt": counters.num_prompt_tokens,
+            "cached": counters.num_cached_tokens,
+            "prefilled": counters.num_prefilled_tokens,
+            "emitted": counters.num_emitted_tokens,
+        },
+        "steps": {"decode": counters.num_steps, "shared": counters.num_shared_steps},
+        "prompt_cache": dict(prompt_cache),
+    }
