@@ -33,7 +33,7 @@ def never_began(request: Request, sample: int) -> Finished:
 
 
 def failed(request_id: str, sample: int, error: Exception) -> Failed:
-    """The last event of a sample that couldn't be served. Foreign errors may quote paths or prompts: only their name."""
+    """The last event of a sample that couldn't be served. Foreign errors may quote paths or prompts: name only."""
     if isinstance(error, PhylaError):
         return Failed(request_id, str(error), type(error).__name__, sample)
     if isinstance(error, MemoryError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from phyla.engine.answer import Answer
 from phyla.engine.row import Clock, Row
@@ -60,7 +60,8 @@ class RowOpener:
 
     def _sampler(self, request: Request, sample: int) -> RowSampler:
         params = request.sampling
-        processors, samplers = [], []
+        processors: list[Any] = []
+        samplers: list[Any] = []
         for name in params.processors:
             if name not in self.services.samplers:
                 raise UnknownName("sampler or logits processor", name, self.services.samplers)
@@ -72,6 +73,6 @@ class RowOpener:
             self.services.eos_ids,
             # Samples of one seeded request differ, and are the same ones every time.
             seed=None if params.seed is None else params.seed + sample,
-            processors=processors,  # type: ignore[arg-type]
-            sampler=samplers[-1] if samplers else None,  # type: ignore[arg-type]
+            processors=processors,
+            sampler=samplers[-1] if samplers else None,
         )

@@ -120,7 +120,7 @@ class Runner:
             if layer.owns_state
             for array in state.evaluate()
         ]
-        mx.async_eval(logits, *stored)
+        mx.async_eval(logits, *stored)  # type: ignore[no-untyped-call]
         for row in rows:
             if row.pending is None:
                 row.state.record((row.input_id,))
@@ -147,7 +147,7 @@ class Runner:
             logits = logits[mx.array([index for index, row in enumerate(rows) if not row.has_ended])]
         draws = [Draw(row.sampler, row.num_drawn, row.history) for row in open_rows]
         drawn = draw(draws, logits, vectorised=self._options.vectorised_sampling)
-        mx.async_eval(drawn.arrays())
+        mx.async_eval(drawn.arrays())  # type: ignore[no-untyped-call]
         has_first = False
         for index, row in enumerate(open_rows):
             has_first = has_first or row.num_drawn == 0

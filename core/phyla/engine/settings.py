@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import field_validator
 
-from phyla.byte_size import parse_bytes
 from phyla.settings import PluginSettings, setting
+from phyla.settings.byte_size import parse_bytes
 
 
 class EngineSettings(PluginSettings, section="engine"):

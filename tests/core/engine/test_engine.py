@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Sequence
 
@@ -9,8 +10,9 @@ import pytest
 from phyla.engine.engine import Loaded
 from phyla.engine.reuse import NoReuse
 from phyla.errors import ContextOverflow, EngineStopped, QueueFull, RequestError
+from phyla.kv.row_state import RowState
 from phyla.request import Finished, SamplingParams, Started, Token
-from phyla.testing.engines import a_request, running, scripted_spec
+from phyla.testing.engines import a_request, plain_state, running, scripted_spec
 from phyla.testing.scripted import NAN, CharacterTokenizer, ScriptedBinding, StepSeen, repeat, replies, scripted_binding
 
 TOKENIZER = CharacterTokenizer()
@@ -169,9 +171,14 @@ def test_nan_logits_fail_their_own_request() -> None:
 
 def test_a_failing_allocation_fails_its_own_request() -> None:
     binding = endless()
-    made = scripted_spec(binding, TOKENIZER).load().reuse.new_state
-    allocations = iter([made, raising_memory_error, made])
-    spec = scripted_spec(binding, TOKENIZER, load=lambda: Loaded(binding, NoReuse(lambda: next(allocations)())))
+    num_allocations = itertools.count()
+
+    def allocate() -> RowState:
+        if next(num_allocations) == 1:
+            raise MemoryError
+        return RowState.fresh(binding.facts.layout, plain_state)
+
+    spec = scripted_spec(binding, TOKENIZER, load=lambda: Loaded(binding, NoReuse(allocate)))
     with running(spec) as (engine, log):
         for name in ("a", "b", "c"):
             engine.submit(a_request(name, HELLO, 4))
@@ -324,14 +331,10 @@ def test_an_absurd_cap_becomes_the_context(cap: int) -> None:
 def test_requests_that_can_never_be_served_are_refused(
     ids: list[int], max_tokens: int, error: type[Exception], message: str
 ) -> None:
-    with running(scripted_spec(endless(), TOKENIZER, {"context_limit": 12})) as (engine, _):
-        with pytest.raises(error, match=message):
-            engine.submit(a_request("a", ids, max_tokens))
+    spec = scripted_spec(endless(), TOKENIZER, {"context_limit": 12})
+    with running(spec) as (engine, _), pytest.raises(error, match=message):
+        engine.submit(a_request("a", ids, max_tokens))
 
 
 def waited(gate: threading.Event) -> None:
     assert gate.wait(60)
-
-
-def raising_memory_error() -> None:
-    raise MemoryError

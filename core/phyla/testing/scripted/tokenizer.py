@@ -6,6 +6,8 @@ import codecs
 import hashlib
 from collections.abc import Mapping, Sequence
 
+from phyla.tokenizer.tokenizer import TextSpan
+
 END = "<|end|>"
 
 
@@ -62,6 +64,14 @@ class CharacterTokenizer:
             text = text.removeprefix(plain)
         return ids
 
+    def encode_with_literals(self, text: str, literals: Sequence[TextSpan]) -> list[int]:
+        ids: list[int] = []
+        at = 0
+        for span in sorted(literals, key=lambda one: one.start):
+            ids += self.encode(text[at : span.start]) + self.encode(text[span.start : span.end], parse_special=False)
+            at = span.end
+        return ids + self.encode(text[at:])
+
     def decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
         by_id = {token_id: spelling for spelling, token_id in self._special.items()}
         parts = [(b"" if skip_special else by_id[one].encode()) if one in by_id else self._bytes[one] for one in ids]
@@ -76,6 +86,10 @@ class CharacterTokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         return self._bytes[token_id]
+
+    @property
+    def named_tokens(self) -> Mapping[str, str]:
+        return {"eos_token": END}
 
     def detokenizer(self) -> ByteDetokenizer:
         return ByteDetokenizer(self._bytes)
