@@ -56,6 +56,7 @@ class WeightLoader:
         self._dtype: mx.Dtype = getattr(mx, options.dtype)
         self._is_dense = options.weights == "dense"
         self._progress = options.progress
+        self._lazy: dict[str, mx.array] = {}
         self._used: set[str] = set()
         self._problems: list[str] = []
         self._groups: list[_Group] = [_Group("model")]
@@ -156,7 +157,19 @@ class WeightLoader:
             self._problems.append(problem)
             return mx.zeros(shape, self._dtype)
         self._groups[-1].names.append(name)
-        return self._checkpoint.load([name])[name]
+        return self._lazy_array(name)
+
+    def _lazy_array(self, name: str) -> mx.array:
+        # All of a file at once: each call to `load` parses the file's header again.
+        if name not in self._lazy:
+            shard = self._infos[name].shard
+            wanted = [
+                other
+                for other, info in self._infos.items()
+                if info.shard == shard and other not in self._used - {name} and not is_ignored(other, self._ignored)
+            ]
+            self._lazy |= self._checkpoint.load(wanted)
+        return self._lazy.pop(name)
 
     def _problem_with(self, name: str, shape: tuple[int, ...], info: TensorInfo | None) -> str | None:
         if info is None:
