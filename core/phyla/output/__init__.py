@@ -1,8 +1,9 @@
 """Reading a model's output: reasoning, tool calls and plain text out of a stream of tokens.
 
-The contract only; the parsers live in plugins.
+The contract, the plain parser and the choice among parsers; the dialects live in plugins.
 """
 
+from phyla.output.choose import choose_parser
 from phyla.output.parser import (
     OutputParser,
     OutputParserFactory,
@@ -14,15 +15,19 @@ from phyla.output.parser import (
     ToolCallEnd,
     ToolCallStart,
 )
+from phyla.output.plain import PLAIN, PlainParser
 
 __all__ = [
+    "PLAIN",
     "OutputParser",
     "OutputParserFactory",
     "ParserContext",
     "Piece",
+    "PlainParser",
     "ReasoningDelta",
     "TextDelta",
     "ToolArgumentsDelta",
     "ToolCallEnd",
     "ToolCallStart",
+    "choose_parser",
 ]

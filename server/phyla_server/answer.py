@@ -1,0 +1,74 @@
+"""One sample on its way to a client: engine events in, parsed pieces out, the same for every protocol."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from phyla.output import (
+    OutputParser,
+    Piece,
+    ReasoningDelta,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolCallStart,
+)
+from phyla.request import Finished, Token
+
+
+@dataclass
+class ToolCall:
+    """A call as it has been parsed so far."""
+
+    name: str
+    id: str = field(default_factory=lambda: f"call_{uuid.uuid4().hex[:8]}")
+    arguments: str = ""
+
+    def openai(self) -> dict[str, Any]:
+        function = {"name": self.name, "arguments": self.arguments or "{}"}
+        return {"id": self.id, "type": "function", "function": function}
+
+
+class Answer:
+    """Reads one sample through its parser and remembers what was said."""
+
+    def __init__(self, parser: OutputParser) -> None:
+        self._parser = parser
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self.calls: list[ToolCall] = []
+
+    @property
+    def text(self) -> str:
+        return "".join(self._text)
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(self._reasoning)
+
+    def token(self, event: Token) -> list[Piece]:
+        """What became certain with this token."""
+        return self._note(self._parser.feed(event.text, event.special)) if event.text else []
+
+    def finish(self, event: Finished) -> list[Piece]:
+        """What was still held back, by the engine and then by the parser: one flush through the same path."""
+        pieces = self._parser.feed(event.text) if event.text else []
+        return self._note([*pieces, *self._parser.finish()])
+
+    def finish_reason(self, event: Finished) -> str:
+        if self.calls:
+            return "tool_calls"
+        return "length" if event.reason == "length" else "stop"
+
+    def _note(self, pieces: list[Piece]) -> list[Piece]:
+        for piece in pieces:
+            if isinstance(piece, TextDelta):
+                self._text.append(piece.text)
+            elif isinstance(piece, ReasoningDelta):
+                self._reasoning.append(piece.text)
+            elif isinstance(piece, ToolCallStart):
+                self.calls.append(ToolCall(piece.name))
+            elif isinstance(piece, ToolArgumentsDelta):
+                self.calls[piece.index].arguments += piece.json_text
+        return pieces

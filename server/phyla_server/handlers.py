@@ -1,0 +1,65 @@
+"""From exceptions to answers: whatever is raised becomes an error object; stacks go to the log alone."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+from phyla.errors import PhylaError
+
+from phyla_server.body import ClientGone
+from phyla_server.encoder import dump
+from phyla_server.errors import ApiError, api_error, not_found
+
+Handled = Request[Any, Any, Any]
+
+
+def handle_api_error(request: Handled, error: ApiError) -> Response[bytes]:
+    headers = dict(error.headers)
+    return Response(dump(error.body()), status_code=error.status, headers=headers, media_type="application/json")
+
+
+def handle_phyla_error(request: Handled, error: PhylaError) -> Response[bytes]:
+    answer = api_error(error)
+    if answer.status >= 500:
+        _log_failure(request, error)
+    return handle_api_error(request, answer)
+
+
+def handle_gone(request: Handled, error: ClientGone) -> Response[bytes]:
+    return Response(b"", status_code=499, media_type="application/json")
+
+
+def handle_http(request: Handled, error: HTTPException) -> Response[bytes]:
+    """What Litestar itself refuses: unknown paths and methods."""
+    if error.status_code == 404:
+        return handle_api_error(request, not_found())
+    if error.status_code == 405:
+        headers = dict(error.headers or {})
+        return handle_api_error(request, ApiError(405, "method not allowed", headers=headers))
+    if error.status_code < 500:
+        return handle_api_error(request, ApiError(error.status_code, "the request is not valid"))
+    return handle_unexpected(request, error)
+
+
+def handle_unexpected(request: Handled, error: Exception) -> Response[bytes]:
+    _log_failure(request, error)
+    request_id = request.scope["state"].get("request_id", "")
+    message = f"the server failed; its log has the cause under {request_id}"
+    return handle_api_error(request, ApiError(500, message, "server_error"))
+
+
+def _log_failure(request: Handled, error: Exception) -> None:
+    request_id = request.scope["state"].get("request_id", "")
+    logging.getLogger("phyla.server").error("request %s failed", request_id, exc_info=error)
+
+
+HANDLERS: dict[Any, Any] = {
+    ApiError: handle_api_error,
+    PhylaError: handle_phyla_error,
+    ClientGone: handle_gone,
+    HTTPException: handle_http,
+    Exception: handle_unexpected,
+}

@@ -1,0 +1,145 @@
+"""One HTTP server over one engine: starts, serves, drains, stops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import uvicorn
+
+from phyla_server.app import create_app
+from phyla_server.generation import GenerationService
+from phyla_server.guard import GuardRules
+from phyla_server.keys import KeyRing
+from phyla_server.listening import is_loopback
+from phyla_server.preparation import Preparation
+from phyla_server.served import ServedModel
+from phyla_server.serving import Owner, Serving
+from phyla_server.settings import ServerSettings
+
+HEALTH_SECONDS = 0.25
+DEAD_GRACE_SECONDS = 1.0
+"""How long a server with a dead engine still answers 503, so that clients learn why."""
+
+IDLE_CONNECTION_SECONDS = 75
+EXIT_CLEAN, EXIT_FAILED = 0, 1
+
+
+class HttpServer:
+    """Serves `model` on an already listening socket."""
+
+    def __init__(
+        self,
+        model: ServedModel,
+        settings: ServerSettings,
+        keys: KeyRing,
+        listener: socket.socket,
+        *,
+        owner: Owner = "serve",
+        plugin_routes: Sequence[Any] = (),
+    ) -> None:
+        self._model = model
+        self._settings = settings
+        self._keys = keys
+        self._listener = listener
+        self._owner = owner
+        self._plugin_routes = plugin_routes
+        self._uvicorn: _Uvicorn | None = None
+        self._is_stopping = False
+        self._log = logging.getLogger("phyla.server")
+        self.ready = threading.Event()
+        """Set once requests are taken."""
+
+    @property
+    def url(self) -> str:
+        """Base address for clients on this machine."""
+        if self._listener.family == socket.AF_UNIX:
+            return "http://localhost"
+        host, port = self._listener.getsockname()[:2]
+        shown = "localhost" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+        return f"http://{shown}:{port}"
+
+    def stop(self) -> None:
+        """Stop admission and drain. From the event loop's thread or a signal; safe to call twice."""
+        self._is_stopping = True
+        if self._uvicorn is not None:
+            self._uvicorn.should_exit = True
+
+    async def run(self) -> int:
+        """Serve until stopped or the engine dies, then drain and close the engine; returns the exit code."""
+        loop = asyncio.get_running_loop()
+        generation = GenerationService(self._model.engine, loop)
+        preparation = Preparation()
+        serving = Serving(self._model, self._settings, generation, preparation, self._owner)
+        self._uvicorn = _Uvicorn(self._config(serving), self.ready)
+        self._uvicorn.should_exit = self._is_stopping
+        watchdog = asyncio.create_task(self._watch(generation))
+        try:
+            await self._uvicorn.serve(sockets=[self._listener])
+        finally:
+            is_dead = not self._model.engine.health().ok
+            watchdog.cancel()
+            generation.stop()
+            preparation.close()
+        await asyncio.to_thread(self._close_engine)
+        return EXIT_FAILED if is_dead else EXIT_CLEAN
+
+    def _config(self, serving: Serving) -> uvicorn.Config:
+        settings = self._settings
+        is_unix = self._listener.family == socket.AF_UNIX
+        rules = GuardRules(
+            keys=self._keys,
+            allowed_hosts=frozenset(name.lower() for name in (*settings.allowed_host, settings.host)),
+            allowed_origins=frozenset(settings.allowed_origin),
+            is_unix=is_unix,
+            trusts_local_admin=is_unix or is_loopback(settings.host),
+        )
+        return uvicorn.Config(
+            create_app(serving, rules, self._plugin_routes),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            # Nothing in front of us is trusted to say who the client is.
+            proxy_headers=False,
+            timeout_keep_alive=IDLE_CONNECTION_SECONDS,
+            timeout_graceful_shutdown=max(1, settings.shutdown_timeout_ms // 1000),
+        )
+
+    async def _watch(self, generation: GenerationService) -> None:
+        """A dead engine ends every open request with its reason, and then the server."""
+        while (health := self._model.engine.health()).ok:
+            await asyncio.sleep(HEALTH_SECONDS)
+        reason = health.reason or "the engine has stopped"
+        self._log.error("the engine died: %s", reason)
+        generation.fail_all(reason)
+        await asyncio.sleep(DEAD_GRACE_SECONDS)
+        self.stop()
+
+    def _close_engine(self) -> None:
+        outcome = self._model.engine.close(self._settings.shutdown_timeout_ms / 1000)
+        if outcome.timed_out:
+            self._log.warning("shutdown timed out: %d requests were cancelled", outcome.num_cancelled)
+
+
+class _Uvicorn(uvicorn.Server):
+    """Leaves signals to whoever runs the process, and says when it is ready."""
+
+    def __init__(self, config: uvicorn.Config, ready: threading.Event) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready.set()

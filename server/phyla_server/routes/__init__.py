@@ -1,0 +1,1 @@
+"""The built-in routes, by what they are about."""

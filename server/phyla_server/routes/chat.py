@@ -1,0 +1,37 @@
+"""POST /v1/chat/completions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request, Response, post
+from litestar.handlers import HTTPRouteHandler
+
+from phyla_server.chat_encoder import ChatChunks, WholeChat
+from phyla_server.chat_request import prepare_chat
+from phyla_server.encoder import dump
+from phyla_server.event_stream import EventStream
+from phyla_server.incoming import receive
+from phyla_server.openapi import ChatOperation
+from phyla_server.serving import Serving
+from phyla_server.whole import collect
+
+
+def chat_routes(serving: Serving) -> list[HTTPRouteHandler]:
+    @post(
+        ["/v1/chat/completions", "/chat/completions"],
+        status_code=200,
+        operation_class=ChatOperation,
+        summary="Answer a conversation",
+        tags=["openai"],
+    )
+    async def chat_completions(request: Request[Any, Any, Any]) -> Response[bytes]:
+        incoming = await receive(serving, request)
+        prepared = await serving.preparation.run(lambda: prepare_chat(serving, incoming))
+        ticket = serving.generation.open([prepared.request])
+        if prepared.stream:
+            return EventStream(ticket, ChatChunks(prepared.shape), serving.settings.keepalive_seconds)
+        body = await collect(ticket, WholeChat(prepared.shape), request.receive)
+        return Response(dump(body), media_type="application/json")
+
+    return [chat_completions]

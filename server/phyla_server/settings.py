@@ -1,0 +1,73 @@
+"""The `[server]` section: where to listen, whom to trust, what to assume where a request is silent."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from phyla import PluginSettings, setting
+
+
+class ServerSettings(PluginSettings, section="server"):
+    """Listening, safety and request defaults of `phyla serve`."""
+
+    host: str = setting("127.0.0.1", flag="--host", metavar="ADDRESS")
+    """Address to listen on. Anything but loopback needs a key, or --insecure."""
+
+    port: int = setting(8080, flag="--port", ge=0, le=65535)
+    """Port to listen on; 0 takes a free one."""
+
+    unix: str | None = setting(None, flag="--unix", metavar="PATH")
+    """Listen on this unix socket instead; host and port are ignored."""
+
+    insecure: bool = setting(False, flag="--insecure")
+    """Listen beyond loopback although no key is set."""
+
+    allowed_host: tuple[str, ...] = setting((), flag="--allowed-host", metavar="NAME")
+    """Further names that may stand in a request's Host header; * allows any."""
+
+    allowed_origin: tuple[str, ...] = setting(
+        (), flag="--allowed-origin", aliases=("--allowed-origins",), metavar="ORIGIN"
+    )
+    """Web origins that browsers may call from (`https://app.example`); * allows any."""
+
+    api_key: str | None = setting(None, flag="--api-key", metavar="KEY")
+    """One user key. Better in a file or in PHYLA_SERVER__API_KEY: other users of the machine see command lines."""
+
+    api_key_file: str | None = setting(None, flag="--api-key-file", metavar="PATH")
+    """File with user keys, one a line; # starts a comment. Each key is a cache namespace of its own."""
+
+    admin_key: str | None = setting(None, flag="--admin-key", metavar="KEY")
+    """One admin key, which also opens /admin. Better in a file or in PHYLA_SERVER__ADMIN_KEY."""
+
+    admin_key_file: str | None = setting(None, flag="--admin-key-file", metavar="PATH")
+    """File with admin keys, one a line."""
+
+    max_body_bytes: int = setting(33_554_432, flag="--max-body-bytes", ge=1024, le=1 << 32)
+    """Largest request body in bytes, after decompression."""
+
+    keepalive_seconds: float = setting(5.0, flag="--keepalive-seconds", gt=0, le=3600)
+    """A stream that is silent for so long (in prefill, or while output is held back) gets a comment."""
+
+    shutdown_timeout_ms: int = setting(120_000, lever="SHUTDOWN_TIMEOUT_MS", gt=0)
+    """Milliseconds that running requests get to finish after SIGINT or SIGTERM."""
+
+    temperature: float | None = setting(None, flag="--temperature", aliases=("--temp",), ge=0, le=5)
+    """Temperature of requests that name none; else the model's own, else 0.7."""
+
+    top_p: float | None = setting(None, flag="--top-p", ge=0, le=1)
+    """Nucleus mass of requests that name none; 0 is off."""
+
+    top_k: int | None = setting(None, flag="--top-k", ge=0, le=1_000_000)
+    """Tokens kept for requests that name none; 0 is off."""
+
+    max_tokens: int | None = setting(None, flag="--max-tokens", ge=1, le=10_000_000)
+    """Cap for requests that name none; without it they run to their end."""
+
+    thinking: bool | None = setting(None, flag="--thinking", metavar="on|off")
+    """Whether turns think where the request doesn't say; else the model's own default."""
+
+    output_parser: str | None = setting(None, flag="--output-parser", metavar="NAME")
+    """How answers spell reasoning and tool calls; else chosen by family and chat template."""
+
+    compat: Literal["openai", "mlx-lm"] = setting("openai", flag="--compat")
+    """Shape of log-probabilities: OpenAI's, or that of mlx_lm.server."""

@@ -1,0 +1,148 @@
+"""A server on loopback over a scripted engine, with a small real tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import httpx
+import jinja2
+import openai
+import pytest
+from phyla.checkpoint.folder import FolderCheckpoint
+from phyla.errors import TemplateError
+from phyla.model.facts import ModelFacts, WeightBytes
+from phyla.output import PLAIN, OutputParserFactory
+from phyla.request import Rendered, Request
+from phyla.testing.scripted_front import Script, ScriptedFront
+from phyla.testing.tiny import tiny_checkpoint, tiny_config
+from phyla.tokenizer import Tokenizer
+from phyla_server.embedded import EmbeddedServer
+from phyla_server.keys import KeyRing
+from phyla_server.served import ServedModel
+from phyla_server.settings import ServerSettings
+
+
+class SmallRenderer:
+    def __init__(self, tokenizer: Tokenizer, template: str | None) -> None:
+        self._tokenizer = tokenizer
+        environment = jinja2.Environment()
+        self._template = None if template is None else environment.from_string(template)
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        template_args: Mapping[str, Any] | None = None,
+        add_generation_prompt: bool = True,
+    ) -> Rendered:
+        if self._template is None:
+            raise TemplateError("this model has no chat template")
+        args = dict(template_args or {})
+        try:
+            text = self._template.render(
+                messages=messages, tools=list(tools) or None, add_generation_prompt=add_generation_prompt, **args
+            )
+        except jinja2.TemplateError as error:
+            raise TemplateError(str(error)) from error
+        ids = tuple(self._tokenizer.encode(text))
+        return Rendered(ids, text, tuple(messages), tuple(tools), args, starts_in_reasoning=text.endswith("<think>\n"))
+
+    def render_text(self, text: str) -> Rendered:
+        return Rendered(tuple(self._tokenizer.encode(text)), text)
+
+    def render_ids(self, ids: Sequence[int]) -> Rendered:
+        return Rendered(tuple(ids))
+
+
+class Running:
+    """A served script, and ways to talk to it."""
+
+    def __init__(self, server: EmbeddedServer, front: ScriptedFront, tokenizer: Tokenizer) -> None:
+        self.server = server
+        self.front = front
+        self.tokenizer = tokenizer
+        self.http = httpx.Client(base_url=server.url, timeout=30)
+        self.openai = openai.OpenAI(base_url=f"{server.url}/v1", api_key="any-key", max_retries=0, timeout=30)
+
+    def chat(self, **body: Any) -> httpx.Response:
+        return self.http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "Hello"}], **body})
+
+    def complete(self, **body: Any) -> httpx.Response:
+        return self.http.post("/v1/completions", json={"prompt": "Hello", **body})
+
+    def close(self) -> None:
+        self.http.close()
+        self.openai.close()
+
+
+Serve = Callable[..., Running]
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> FolderCheckpoint:
+    folder = tiny_checkpoint(tmp_path_factory.mktemp("served") / "tiny-model", tiny_config("llama"))
+    return FolderCheckpoint.open(folder)
+
+
+@pytest.fixture(scope="session")
+def tokenizer(checkpoint: FolderCheckpoint) -> Tokenizer:
+    return checkpoint.tokenizer()
+
+
+@pytest.fixture
+def serve(checkpoint: FolderCheckpoint, tokenizer: Tokenizer) -> Iterator[Serve]:
+    """Start a server; everything it was given ends with the test."""
+    started: list[Running] = []
+
+    def start(
+        script: Script | str = "Hello there, friend.",
+        *,
+        parser: OutputParserFactory = PLAIN,
+        reasoning: tuple[str, str] | None = ("<think>", "</think>"),
+        template: str | None = checkpoint.chat_template,
+        keys: KeyRing | None = None,
+        facts: Mapping[str, Any] | None = None,
+        front: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> Running:
+        playing = says(tokenizer, script) if isinstance(script, str) else script
+        engine = ScriptedFront(tokenizer, playing, **(front or {}))
+        known: dict[str, Any] = {
+            "family": "scripted",
+            "architecture": "scripted",
+            "layout": (),
+            "hidden_size": 64,
+            "vocab_size": tokenizer.vocab_size,
+            "context_limit": 4096,
+            "weight_bytes": WeightBytes(0),
+            "stored_dtype": "float32",
+        }
+        model = ServedModel(
+            model_id="phyla/scripted",
+            facts=ModelFacts(**known | dict(facts or {})),
+            tokenizer=tokenizer,
+            renderer=SmallRenderer(tokenizer, template),
+            engine=engine,
+            parser=parser,
+            reasoning=reasoning,
+        )
+        server = EmbeddedServer(model, ServerSettings(port=0, **settings), keys)
+        server.start()
+        started.append(Running(server, engine, tokenizer))
+        return started[-1]
+
+    yield start
+    for running in started:
+        running.close()
+        running.server.stop()
+
+
+def says(tokenizer: Tokenizer, text: str) -> Script:
+    """A script that answers every request with this text, then ends."""
+    ids = tokenizer.encode(text)
+
+    def script(request: Request, sample: int) -> Sequence[int]:
+        return ids
+
+    return script
