@@ -1,0 +1,126 @@
+"""Gemma 4: special tokens around `call:name{key:value,...}`, where strings stand between quote tokens.
+
+Keys are bare and may be anything up to the colon; strings are raw, without escapes. The call is read whole: its values
+are typed by their own syntax.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from phyla.output import TextDelta
+
+from phyla_dialects.answer import Calls
+from phyla_dialects.source import Source, Steps, read_text, stream_until
+
+OPEN, CLOSE, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
+GEMMA_SPECIALS = (OPEN, CLOSE, QUOTE, "<|channel>", "<channel|>")
+
+
+class NotACall(Exception):
+    """The segment doesn't follow the grammar."""
+
+
+def gemma_calls(source: Source, calls: Calls) -> Steps[None]:
+    sentinels = calls.sentinels
+    opener, closer, quote = (sentinels[spelling] for spelling in (OPEN, CLOSE, QUOTE))
+    while (yield from stream_until(source, (opener,), TextDelta)) is not None:
+        segment = yield from read_text(source, closer)
+        text = segment if segment is not None else source.take(len(source.text))
+        try:
+            found = Segment(text, quote).calls()
+        except NotACall:
+            found = []
+        if found and all(name in calls.tools for name, _ in found):
+            for name, arguments in found:
+                yield from calls.whole(name, json.dumps(arguments, ensure_ascii=False))
+        else:
+            yield TextDelta(opener + text + (closer if segment is not None else ""))
+
+
+class Segment:
+    """Recursive descent over one segment; positions only move forward."""
+
+    def __init__(self, text: str, quote: str) -> None:
+        self._text = text
+        self._quote = quote
+        self._at = 0
+
+    def calls(self) -> list[tuple[str, dict[str, Any]]]:
+        """Every call of the segment."""
+        found = []
+        while self._peek():
+            self._expect("call:")
+            name = self._until("{").strip()
+            found.append((name, self._object()))
+            self._peek()
+        return found
+
+    def _object(self) -> dict[str, Any]:
+        self._expect("{")
+        values: dict[str, Any] = {}
+        while self._peek() != "}":
+            key = self._string() if self._peek() == self._quote else self._until(":").strip().strip('"')
+            self._expect(":")
+            values[key] = self._value()
+            if self._peek() == ",":
+                self._at += 1
+        self._expect("}")
+        return values
+
+    def _array(self) -> list[Any]:
+        self._expect("[")
+        values = []
+        while self._peek() != "]":
+            values.append(self._value())
+            if self._peek() == ",":
+                self._at += 1
+        self._expect("]")
+        return values
+
+    def _value(self) -> Any:
+        start = self._peek()
+        if start == "{":
+            return self._object()
+        if start == "[":
+            return self._array()
+        if start == self._quote:
+            return self._string()
+        return self._bare()
+
+    def _string(self) -> str:
+        self._expect(self._quote)
+        text = self._until(self._quote)
+        self._expect(self._quote)
+        return text
+
+    def _bare(self) -> Any:
+        end = self._at
+        while end < len(self._text) and self._text[end] not in ",}]":
+            end += 1
+        text, self._at = self._text[self._at : end].strip(), end
+        try:
+            return json.loads(text)
+        except ValueError:
+            if not text:
+                raise NotACall from None
+            return text.strip('"')
+
+    def _until(self, end: str) -> str:
+        stop = self._text.find(end, self._at)
+        if stop < 0:
+            raise NotACall
+        text, self._at = self._text[self._at : stop], stop
+        return text
+
+    def _expect(self, what: str) -> None:
+        self._peek()
+        if not self._text.startswith(what, self._at):
+            raise NotACall
+        self._at += len(what)
+
+    def _peek(self) -> str:
+        while self._at < len(self._text) and self._text[self._at].isspace():
+            self._at += 1
+        return self._text[self._at : self._at + 1]

@@ -1,0 +1,78 @@
+"""Hermes and Qwen2/3: `<tool_call>{"name": "f", "arguments": {...}}</tool_call>`.
+
+The object may also nest both under `function`, spell `parameters`, or carry the arguments as a JSON string.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from phyla.output import TextDelta
+
+from phyla_dialects.answer import Calls
+from phyla_dialects.json_stream import read_value, stream_object
+from phyla_dialects.source import Source, Steps, skip_space, stream_until, try_read
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+
+NAME_FIRST = re.compile(r'\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
+"""The usual order: with the name known first, the arguments can be streamed."""
+
+_HEAD_CHARS = 256
+"""Characters within which the head of a call must show its order; a longer one is read whole."""
+
+
+def hermes_calls(source: Source, calls: Calls) -> Steps[None]:
+    while (yield from stream_until(source, (OPEN,), TextDelta)) is not None:
+        source.mark()
+        yield from skip_space(source)
+        if not (yield from json_call(source, calls)):
+            yield TextDelta(OPEN + source.since_mark())
+            continue
+        yield from skip_space(source)
+        yield from try_read(source, (CLOSE,))
+
+
+def json_call(source: Source, calls: Calls) -> Steps[bool]:
+    """One call as a JSON object. False, and nothing said, unless it names an offered tool and is well formed."""
+    head = yield from _name_first(source)
+    if head is not None and head.group(1) in calls.tools:
+        source.take(head.end())
+        yield calls.start(head.group(1))
+        if (yield from stream_object(source, calls.arguments)):
+            yield calls.end()
+            yield from skip_space(source)
+            yield from try_read(source, ("}",))
+        return True
+    text = yield from read_value(source)
+    call = parsed_call(text) if text is not None else None
+    if call is None or call[0] not in calls.tools:
+        return False
+    yield from calls.whole(*call)
+    return True
+
+
+def parsed_call(text: str) -> tuple[str, str] | None:
+    """(name, arguments as a JSON object) of a call read whole, or None if it is none."""
+    try:
+        call: Any = json.loads(text)
+        call = call.get("function", call)
+        name = call["name"]
+        arguments = call.get("arguments", call.get("parameters", {}))
+        if isinstance(arguments, str):
+            arguments = json.loads(arguments)
+    except (ValueError, KeyError, AttributeError):
+        return None
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        return None
+    return name, json.dumps(arguments, ensure_ascii=False)
+
+
+def _name_first(source: Source) -> Steps[re.Match[str] | None]:
+    while True:
+        head = NAME_FIRST.match(source.text[:_HEAD_CHARS])
+        if head is not None or source.is_closed or len(source.text) >= _HEAD_CHARS or CLOSE in source.text:
+            return head
+        yield None

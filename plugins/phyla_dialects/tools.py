@@ -1,0 +1,64 @@
+"""The tools a client offered, and how a parameter's text becomes JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_TEXT_TYPES = frozenset({"string", "null"})
+
+
+class OfferedTools:
+    """Names and parameter schemas of the offered functions."""
+
+    def __init__(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        functions = [tool.get("function", tool) for tool in tools]
+        self._parameters: dict[str, Mapping[str, Any]] = {
+            str(function.get("name")): _object(function.get("parameters")) for function in functions
+        }
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._parameters
+
+    def is_text(self, name: str, key: str) -> bool:
+        """Whether the schema takes nothing but a string (or null) there, so that `2025` stays text."""
+        schema = _object(_object(self._parameters.get(name)).get("properties")).get(key)
+        return bool(types := _types(_object(schema))) and types <= _TEXT_TYPES
+
+    def json_value(self, name: str, key: str, text: str) -> str:
+        """The JSON of one parameter given as raw text: a string where the schema says so, else JSON if it is any."""
+        if self.is_text(name, key):
+            return json.dumps(text, ensure_ascii=False)
+        return json.dumps(_decoded(text.strip()), ensure_ascii=False)
+
+
+def _decoded(text: str) -> Any:
+    # Models that write Python's literals mean JSON's.
+    for spelling, value in (("True", True), ("False", False), ("None", None)):
+        if text == spelling:
+            return value
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except ValueError:
+        return text
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} isn't JSON")
+
+
+def _types(schema: Mapping[str, Any]) -> set[str]:
+    declared = schema.get("type")
+    if isinstance(declared, str):
+        return {declared}
+    if isinstance(declared, list):
+        return {str(one) for one in declared}
+    if "enum" in schema:
+        return {"string"} if all(isinstance(one, str) for one in schema["enum"]) else {"any"}
+    branches = schema.get("anyOf") or schema.get("oneOf") or ()
+    return set().union(*(_types(_object(branch)) or {"any"} for branch in branches)) if branches else set()
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
