@@ -1,0 +1,68 @@
+"""What `usage.speculation` reports of one request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class SpeculationUsage:
+    """Counts of one row's rounds. A round without drafts is a plain step and counts like one.
+
+    Identities: drafted = accepted + rejected; emitted = accepted + target calls, less one for each accepted end of
+    sequence and each round that ended on a draft; the histogram sums to the rounds.
+    """
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+        self.reason: str | None = None
+        """Why the method ran cold or not at all, where it did."""
+
+        self.num_drafted = 0
+        self.num_accepted = 0
+        self.num_emitted = 0
+        self._accepted_lengths: list[int] = []
+        self._drafted_by_position: list[int] = []
+        self._accepted_by_position: list[int] = []
+
+    @property
+    def num_rounds(self) -> int:
+        return sum(self._accepted_lengths)
+
+    @property
+    def has_drafted(self) -> bool:
+        return self.num_drafted > 0
+
+    def record(self, *, num_drafted: int, num_accepted: int, num_emitted: int) -> None:
+        """One target call of this row."""
+        self.num_drafted += num_drafted
+        self.num_accepted += num_accepted
+        self.num_emitted += num_emitted
+        _count(self._accepted_lengths, num_accepted)
+        for position in range(num_drafted):
+            _count(self._drafted_by_position, position)
+        for position in range(num_accepted):
+            _count(self._accepted_by_position, position)
+
+    def report(self) -> dict[str, Any]:
+        """JSON values; the keys that clients know."""
+        report: dict[str, Any] = {
+            "method": self.method,
+            "drafted": self.num_drafted,
+            "accepted": self.num_accepted,
+            "rejected": self.num_drafted - self.num_accepted,
+            "targetCalls": self.num_rounds,
+            "rounds": self.num_rounds,
+            "acceptanceLengths": list(self._accepted_lengths),
+            "tokensPerForward": self.num_emitted / self.num_rounds if self.num_rounds else 0.0,
+            "forwardsSaved": max(self.num_emitted - self.num_rounds, 0),
+            "draftedByPos": list(self._drafted_by_position),
+            "acceptedByPos": list(self._accepted_by_position),
+        }
+        if self.reason is not None:
+            report["reason"] = self.reason
+        return report
+
+
+def _count(counts: list[int], index: int) -> None:
+    counts.extend([0] * (index + 1 - len(counts)))
+    counts[index] += 1

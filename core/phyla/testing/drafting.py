@@ -1,0 +1,125 @@
+"""Drafting without an engine: a model that is a table, sources that say what a test tells them, and the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import mlx.core as mx
+import numpy as np
+
+from phyla.draft.constraint import Constraint
+from phyla.draft.span import Observed, Span, SpanSource
+from phyla.draft.usage import SpeculationUsage
+from phyla.draft.verify import Acceptance, RowRound, Verdict, plan, settle, verify
+from phyla.sampling.sampler import RowSampler
+
+
+class TableModel:
+    """Logits that depend on the last `num_context` tokens alone, drawn once per context from a seed."""
+
+    def __init__(self, vocab_size: int, *, seed: int = 0, num_context: int = 2, spread: float = 2.0) -> None:
+        self.vocab_size = vocab_size
+        self._seed = seed
+        self._num_context = num_context
+        self._spread = spread
+
+    def logits(self, history: Sequence[int]) -> mx.array:
+        """(V,) float32 for the token after `history`."""
+        draw = np.random.default_rng([self._seed, *history[-self._num_context :]])
+        return mx.array((draw.normal(0, self._spread, self.vocab_size)).astype(np.float32))
+
+    def greedy(self, history: Sequence[int]) -> int:
+        """The most likely next token."""
+        return int(np.argmax(np.array(self.logits(history))))
+
+
+Script = Callable[[Sequence[int], int], Sequence[int]]
+"""`(history, room) -> drafts`."""
+
+
+@dataclass
+class ScriptedSource:
+    """Proposes what `script` says, and remembers what it was told."""
+
+    history: list[int]
+    """Prompt and everything emitted, pending included: the caller keeps it up to date."""
+
+    script: Script
+    observed: list[Observed] = field(default_factory=list)
+
+    def propose(self, room: int) -> Span | None:
+        drafts = tuple(self.script(self.history, room))
+        return Span(drafts, source="scripted") if drafts else None
+
+    def observe(self, step: Observed) -> None:
+        self.observed.append(step)
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """What came out of `generate`."""
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    """Of each emitted token, from its own position."""
+
+    computed: tuple[int, ...]
+    """What the target's state would hold at the end."""
+
+    verdicts: tuple[Verdict, ...]
+    usage: SpeculationUsage
+
+
+def generate(
+    model: TableModel,
+    sampler: RowSampler,
+    prompt: Sequence[int],
+    num_tokens: int,
+    *,
+    source: SpanSource | None = None,
+    eos_ids: frozenset[int] = frozenset(),
+    constraint: Constraint | None = None,
+    acceptance: Acceptance = "exact",
+    goes_on: Callable[[int], bool] | None = None,
+    history: list[int] | None = None,
+) -> Transcript:
+    """One row through the verifier, as the engine would run it.
+
+    Args:
+        history: kept up to date with prompt and emitted tokens, for sources that look at it; a fresh list otherwise.
+    """
+    history = [] if history is None else history
+    history[:] = prompt
+    num_prompt = len(prompt)
+    computed = list(prompt[:-1])
+    logprobs: list[float] = []
+    verdicts: list[Verdict] = []
+    usage = SpeculationUsage("scripted")
+    if source is not None:
+        source.observe(Observed(tuple(computed), is_prefill=True))
+    while not verdicts or (verdicts[-1].ended is None and verdicts[-1].error is None):
+        row = RowRound(
+            sampler,
+            history,
+            len(history) - num_prompt,
+            num_tokens - len(history) + num_prompt,
+            eos_ids,
+            constraint,
+        )
+        planned = plan(row, source.propose(row.room) if source is not None else None)
+        rows = [model.logits([*history, *planned.drafts[:position]]) for position in range(len(planned.drafts) + 1)]
+        chosen = verify([planned], mx.stack(rows), acceptance=acceptance)
+        ids: list[int] = chosen.tokens.tolist()  # type: ignore[assignment]
+        verdict = settle(planned, ids, failure=chosen.failures.get(0), goes_on=goes_on)
+        kept = planned.tokens[: verdict.num_kept]
+        computed.extend(kept)
+        history.extend(verdict.tokens)
+        logprobs.extend(float(np.array(chosen.logprobs[i, token])) for i, token in enumerate(verdict.tokens))
+        verdicts.append(verdict)
+        usage.record(
+            num_drafted=verdict.num_drafted, num_accepted=verdict.num_accepted, num_emitted=len(verdict.tokens)
+        )
+        if source is not None:
+            source.observe(Observed(kept, verdict.num_drafted, verdict.num_accepted))
+    return Transcript(tuple(history[num_prompt:]), tuple(logprobs), tuple(computed), tuple(verdicts), usage)

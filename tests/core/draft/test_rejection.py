@@ -1,0 +1,158 @@
+"""Rejection keeps the target's distribution whatever is drafted, certain or sampled.
+
+Chi-square with fixed seeds, N = 4,000 rounds each, alpha 1e-6: 1 - 1e-6 quantiles are 51.4 for 11 degrees of freedom
+and less below.
+"""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from phyla.draft import Span
+from phyla.draft.verify import RowRound, plan, settle, verify
+from phyla.request import SamplingParams
+from phyla.sampling.sampler import RowSampler
+from phyla.sampling.token_mask import allowed_only
+from phyla.testing.drafting import ScriptedSource, TableModel, generate
+
+NUM_ROUNDS = 4_000
+QUANTILE = 51.4
+VOCAB = 12
+LOGITS = mx.array(np.random.default_rng(2).normal(0, 1.2, (2, VOCAB)).astype(np.float32))
+"""After the pending token, and after whatever draft: the second doesn't depend on the first here."""
+
+DRAFTER = mx.array(np.random.default_rng(3).normal(0, 1.2, VOCAB).astype(np.float32))
+
+SETTINGS = [
+    SamplingParams(temperature=1.0, seed=1),
+    SamplingParams(temperature=0.7, seed=2),
+    SamplingParams(temperature=1.0, top_p=0.8, seed=3),
+    SamplingParams(temperature=1.0, top_k=5, seed=4),
+    SamplingParams(temperature=1.3, min_p=0.1, seed=5),
+    SamplingParams(temperature=1.0, repetition_penalty=1.8, seed=6),
+    SamplingParams(temperature=1.0, logit_bias={3: 1.5}, seed=7),
+]
+
+
+def rounds(params, drafts, draft_logits, acceptance):
+    """Verdicts of many rounds of one row, each at its own step, as one call."""
+    sampler = RowSampler(params, VOCAB)
+    plans = [
+        plan(RowRound(sampler, [2], step, 9), Span((int(draft),), draft_logits=draft_logits))
+        for step, draft in enumerate(drafts)
+    ]
+    chosen = np.array(verify(plans, mx.tile(LOGITS, (len(plans), 1)), acceptance=acceptance).tokens).reshape(-1, 2)
+    return [settle(one, tokens.tolist()) for one, tokens in zip(plans, chosen, strict=True)]
+
+
+def target(params, position, history):
+    sampler = RowSampler(params, VOCAB)
+    logits = sampler.process(history, LOGITS[position : position + 1])
+    logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
+    return np.array(mx.softmax(sampler.filters.apply(logprobs), axis=-1)[0], dtype=np.float64)
+
+
+def assert_follows(tokens, expected):
+    observed = np.bincount(tokens, minlength=VOCAB)
+    possible = expected > 0
+    assert observed[~possible].sum() == 0
+    counts = expected[possible] / expected[possible].sum() * len(tokens)
+    assert ((observed[possible] - counts) ** 2 / counts).sum() < QUANTILE
+
+
+@pytest.mark.parametrize("params", SETTINGS)
+@pytest.mark.parametrize("acceptance", ["exact", "rejection"])
+def test_a_certain_draft_leaves_the_distribution_alone(params, acceptance):
+    likely = int(np.argmax(np.array(LOGITS[0])))
+
+    verdicts = rounds(params, [likely] * NUM_ROUNDS, None, acceptance)
+
+    assert_follows([verdict.tokens[0] for verdict in verdicts], target(params, 0, [2]))
+    bonus = [verdict.tokens[1] for verdict in verdicts if len(verdict.tokens) == 2]
+    assert_follows(bonus, target(params, 1, [2, likely]))
+
+
+@pytest.mark.parametrize("params", SETTINGS)
+@pytest.mark.parametrize("acceptance", ["exact", "rejection"])
+def test_sampled_drafts_leave_the_distribution_alone(params, acceptance):
+    draw = np.random.default_rng(9)
+    probabilities = np.array(mx.softmax(DRAFTER), dtype=np.float64)
+    drafts = draw.choice(VOCAB, NUM_ROUNDS, p=probabilities / probabilities.sum())
+
+    verdicts = rounds(params, drafts, DRAFTER[None], acceptance)
+
+    assert_follows([verdict.tokens[0] for verdict in verdicts], target(params, 0, [2]))
+
+
+def test_acceptance_is_one_minus_half_the_distance_of_the_distributions():
+    params = SETTINGS[0]
+    draw = np.random.default_rng(10)
+    drafter = np.array(mx.softmax(DRAFTER), dtype=np.float64)
+    drafts = draw.choice(VOCAB, NUM_ROUNDS, p=drafter / drafter.sum())
+
+    rate = np.mean([verdict.num_accepted for verdict in rounds(params, drafts, DRAFTER[None], "rejection")])
+
+    expected = 1 - 0.5 * np.abs(target(params, 0, [2]) - drafter).sum()
+    assert abs(rate - expected) < 5 * np.sqrt(expected * (1 - expected) / NUM_ROUNDS)
+
+
+def test_a_drafter_that_is_the_target_is_always_accepted():
+    params = SETTINGS[0]
+    drafts = np.random.default_rng(11).choice(VOCAB, 500)
+
+    verdicts = rounds(params, drafts, LOGITS[:1] - mx.logsumexp(LOGITS[0]), "rejection")
+
+    assert all(verdict.num_accepted == 1 for verdict in verdicts)
+
+
+def test_greedy_rows_are_exact_under_rejection_too():
+    model = TableModel(VOCAB, seed=4)
+    want = generate(model, RowSampler(SamplingParams(), VOCAB), [1, 2], 20).tokens
+    history: list[int] = []
+    source = ScriptedSource(history, lambda seen, room: [model.greedy(seen), 3, 4][:room])
+
+    got = generate(
+        model, RowSampler(SamplingParams(), VOCAB), [1, 2], 20, source=source, history=history, acceptance="rejection"
+    )
+
+    assert got.tokens == want
+
+
+def test_rows_without_drafts_draw_as_always_beside_rows_with_them():
+    sampler = RowSampler(SamplingParams(temperature=1.0, seed=5), VOCAB)
+    bare = plan(RowRound(sampler, [2], 3, 9))
+    drafted = plan(RowRound(sampler, [2], 3, 9), Span((4,)))
+
+    together = verify([bare, drafted], mx.concatenate([LOGITS[:1], LOGITS]), acceptance="rejection")
+
+    assert together.tokens[0].item() == verify([bare], LOGITS[:1]).tokens.item()
+
+
+def test_a_forbidden_draft_is_never_accepted():
+    class Only:
+        def mask(self):
+            return allowed_only([5, 6], VOCAB)
+
+        def accept(self, token_id):
+            pass
+
+        def rollback(self, num_tokens):
+            pass
+
+        def forced(self):
+            return ()
+
+        is_satisfied = False
+
+    sampler = RowSampler(SamplingParams(temperature=1.0), VOCAB, seed=1)
+    for step in range(50):
+        planned = plan(RowRound(sampler, [2], step, 9, constraint=Only()), Span((4, 5)))
+        tokens = verify([planned], LOGITS[: len(planned.draws)], acceptance="rejection").tokens.tolist()
+        assert set(tokens) <= {5, 6}
+
+
+def test_a_drafter_with_another_vocabulary_size_is_padded_or_cut():
+    for num_ids in (VOCAB - 3, VOCAB + 5):
+        logits = mx.zeros((1, num_ids))
+        sampler = RowSampler(SamplingParams(temperature=1.0), VOCAB, seed=2)
+        planned = plan(RowRound(sampler, [2], 0, 9), Span((1,), draft_logits=logits))
+        assert 0 <= verify([planned], LOGITS, acceptance="rejection").tokens[0].item() < VOCAB
