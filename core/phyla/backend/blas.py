@@ -108,7 +108,6 @@ def _already_loaded() -> str:
 
 
 def _put_in_front(library: BlasLibrary, num_threads: int, folder: Path | None) -> BlasReport:
-    library.fix_threads(num_threads)
     identity = f"{library.version()}, {num_threads} threads"
     compiler = next((found for found in map(shutil.which, COMPILERS) if found), None)
     shim = _built_shim(library.naming.integer, compiler, folder)
@@ -118,12 +117,14 @@ def _put_in_front(library: BlasLibrary, num_threads: int, folder: Path | None) -
                 "reference", is_fast=False, notice=f"No C compiler found, so products are slow: {REMEDY}."
             )
         # The library has the very names that MLX asks for. Without the shim its one-row products still pack weights.
+        library.fix_threads(num_threads)
         ctypes.CDLL(library.path, mode=ctypes.RTLD_GLOBAL)
         return BlasReport(f"{identity}, no shim", is_fast=True, notice="No C compiler found: decoding is slower.")
+    library.fix_threads(1)
     front = ctypes.CDLL(str(shim), mode=ctypes.RTLD_GLOBAL)
-    front.phyla_blas_bind.argtypes = [ctypes.c_void_p] * len(FUNCTIONS) + [ctypes.c_char_p]
-    front.phyla_blas_bind.restype = None
-    front.phyla_blas_bind(*(library.address(function) for function in FUNCTIONS), identity.encode())
+    front.phyla_blas_bind.argtypes = [ctypes.c_void_p] * len(FUNCTIONS) + [ctypes.c_char_p, ctypes.c_int]
+    front.phyla_blas_bind.restype = ctypes.c_int
+    front.phyla_blas_bind(*(library.address(function) for function in FUNCTIONS), identity.encode(), num_threads)
     return BlasReport(identity, is_fast=True)
 
 
@@ -139,7 +140,17 @@ def _built_shim(integer: str, compiler: str | None, folder: Path | None) -> Path
         return None
     descriptor, building = tempfile.mkstemp(suffix=".so", dir=home)
     os.close(descriptor)
-    command = [compiler, "-O2", "-shared", "-fPIC", f"-DPHYLA_BLAS_INT={integer}", "-o", building, str(SHIM_SOURCE)]
+    command = [
+        compiler,
+        "-O2",
+        "-pthread",
+        "-shared",
+        "-fPIC",
+        f"-DPHYLA_BLAS_INT={integer}",
+        "-o",
+        building,
+        str(SHIM_SOURCE),
+    ]
     try:
         finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         if finished.returncode != 0:

@@ -96,7 +96,7 @@ def test_a_shim_that_others_can_write_is_built_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", ["ab", "aB", "Ab", "AB"])
-@pytest.mark.parametrize(("rows", "columns"), [(1, 9), (2, 9), (4, 33), (5, 7), (17, 1), (1, 1), (64, 64)])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 9), (2, 9), (8, 33), (9, 7), (17, 1), (1, 1), (64, 64)])
 def test_products_agree_with_numpy(layout: str, rows: int, columns: int) -> None:
     import mlx.core as mx
 
@@ -120,9 +120,9 @@ def test_a_row_of_a_narrow_product_has_the_bits_it_has_alone() -> None:
     import mlx.core as mx
 
     weights = mx.random.normal((1000, 576), key=mx.random.key(0))
-    rows = mx.random.normal((4, 576), key=mx.random.key(1))
+    rows = mx.random.normal((8, 576), key=mx.random.key(1))
     together = rows @ weights.T
-    alone = mx.concatenate([rows[i : i + 1] @ weights.T for i in range(4)])
+    alone = mx.concatenate([rows[i : i + 1] @ weights.T for i in range(8)])
     assert mx.array_equal(together, alone).item()
 
 
@@ -133,6 +133,75 @@ def test_a_row_slice_of_fused_weights_gives_the_bits_of_separate_ones() -> None:
     step = mx.random.normal((1, 576), key=mx.random.key(3))
     separate = mx.contiguous(fused[576:768]) + 0
     assert mx.array_equal(step @ fused[576:768].T, step @ separate.T).item()
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "summed"), [(1, 5000, 600), (7, 3001, 576), (300, 700, 129), (3000, 65, 64)]
+)
+def test_products_that_are_cut_into_jobs_agree_with_numpy(rows: int, columns: int, summed: int) -> None:
+    import mlx.core as mx
+
+    random = np.random.default_rng(rows)
+    left = random.standard_normal((rows, summed)).astype(np.float32)
+    right = random.standard_normal((columns, summed)).astype(np.float32)
+    got = mx.array(left) @ mx.array(right).T
+    np.testing.assert_allclose(np.array(got), left.astype(np.float64) @ right.T.astype(np.float64), atol=2e-4)
+
+
+def test_the_same_product_has_the_same_bits_every_time() -> None:
+    import mlx.core as mx
+
+    left = mx.random.normal((300, 576), key=mx.random.key(4))
+    right = mx.random.normal((576, 1536), key=mx.random.key(5))
+    assert all(mx.array_equal(left @ right, left @ right).item() for _ in range(50))
+
+
+def test_threads_that_multiply_at_once_get_right_products() -> None:
+    program = """
+from concurrent.futures import ThreadPoolExecutor
+load_fast_blas(threads=4)
+import mlx.core as mx
+weights = mx.random.normal((2048, 576))
+row = mx.random.normal((3, 576))
+expected = row @ weights.T
+mx.eval(weights, row, expected)
+
+def multiply(_):
+    stream = mx.new_stream(mx.cpu)
+    with mx.stream(stream):
+        return all(mx.array_equal(row @ weights.T, expected).item() for _ in range(100))
+
+with ThreadPoolExecutor(3) as pool:
+    print(list(pool.map(multiply, range(3))))
+"""
+    assert run(program) == "[True, True, True]"
+
+
+def test_a_forked_child_multiplies_without_the_threads_of_its_parent() -> None:
+    program = """
+import os
+load_fast_blas(threads=2)
+import ctypes
+import numpy as np
+front = ctypes.CDLL(None).cblas_sgemm
+n = 512
+ones = np.ones((n, n), dtype=np.float32)
+out = np.zeros((n, n), dtype=np.float32)
+pointer = ctypes.POINTER(ctypes.c_float)
+
+def multiply():
+    front(101, 111, 111, n, n, n, ctypes.c_float(1), ones.ctypes.data_as(pointer), n,
+          ones.ctypes.data_as(pointer), n, ctypes.c_float(0), out.ctypes.data_as(pointer), n)
+
+multiply()
+child = os.fork()
+if child == 0:
+    out[:] = 0
+    multiply()
+    os._exit(0 if (out == n).all() else 1)
+print(os.waitpid(child, 0)[1])
+"""
+    assert run(program) == "0"
 
 
 def test_this_process_runs_on_the_fast_library() -> None:
