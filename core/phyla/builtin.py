@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from phyla.backend.settings import BackendSettings
+from phyla.checkpoint import CheckpointOpener, folder_opener
+from phyla.engine.settings import EngineSettings
 from phyla.hookspecs import hookimpl
 from phyla.kv import KVScheme
 from phyla.plugins.settings import PluginsSettings
@@ -15,7 +17,7 @@ phyla_api = 1
 
 @hookimpl
 def phyla_settings() -> tuple[type[PluginSettings], ...]:
-    return (PluginsSettings, SelectionSettings, BackendSettings, SamplingSettings)
+    return (PluginsSettings, SelectionSettings, BackendSettings, EngineSettings, SamplingSettings)
 
 
 @hookimpl
@@ -23,3 +25,8 @@ def phyla_kv_schemes() -> list[KVScheme]:
     from phyla.kv.plain import PLAIN
 
     return [PLAIN]
+
+
+@hookimpl
+def phyla_open_checkpoint() -> list[CheckpointOpener]:
+    return [folder_opener()]

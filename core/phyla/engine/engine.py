@@ -207,7 +207,7 @@ class Engine:
             num_layers=len(spec.facts.layout),
             step_seconds=settings.step_ms / 1000,
             route=spec.route,
-            kv_budget_bytes=settings.kv_budget_bytes,
+            kv_budget_bytes=settings.kv_budget,
         )
         services = Services(
             facts=spec.facts,

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import field_validator
-
-from phyla.settings import PluginSettings, setting
-from phyla.settings.byte_size import parse_bytes
+from phyla.settings import DecimalGB, PluginSettings, setting
 
 
 class EngineSettings(PluginSettings, section="engine"):
@@ -23,10 +20,10 @@ class EngineSettings(PluginSettings, section="engine"):
     max_tokens: int | None = setting(None, flag="--max-tokens", ge=1, le=10_000_000)
     """Cap on the tokens of an answer whose request names none; without it answers run to their end."""
 
-    kv_budget: str | None = setting(None, flag="--kv-budget", metavar="SIZE")
+    kv_budget: DecimalGB | None = setting(None, flag="--kv-budget", metavar="SIZE")
     """What all running rows may come to store, at prompt plus cap each: GB, or with a unit (`8GiB`). Others wait."""
 
-    memory_budget: str | None = setting(None, flag="--memory-budget", metavar="SIZE")
+    memory_budget: DecimalGB | None = setting(None, flag="--memory-budget", metavar="SIZE")
     """What weights, caches and workspace may take together: GB, or with a unit. Bounds the context of a request."""
 
     context_limit: int | None = setting(None, lever="RD_CONTEXT_LIMIT", ge=2)
@@ -52,18 +49,3 @@ class EngineSettings(PluginSettings, section="engine"):
 
     stuck_seconds: float = setting(120.0, flag="--stuck-seconds", gt=0)
     """Seconds without progress after which the engine counts as stuck and the server as unhealthy."""
-
-    @field_validator("kv_budget", "memory_budget")
-    @classmethod
-    def _is_a_size(cls, value: str | None) -> str | None:
-        if value is not None:
-            parse_bytes(value, "GB")
-        return value
-
-    @property
-    def kv_budget_bytes(self) -> int | None:
-        return None if self.kv_budget is None else parse_bytes(self.kv_budget, "GB")
-
-    @property
-    def memory_budget_bytes(self) -> int | None:
-        return None if self.memory_budget is None else parse_bytes(self.memory_budget, "GB")

@@ -25,7 +25,7 @@ def engine_stats(
             "pending_rows": num_waiting,
             "submitted_rows": counters.num_submitted,
             "kv_bytes": counters.projected_bytes,
-            "kv_budget_bytes": settings.kv_budget_bytes,
+            "kv_budget_bytes": settings.kv_budget,
         },
         "admission": {
             "max_safe_context": admission.max_safe_context,

@@ -18,6 +18,3 @@ class SamplingSettings(PluginSettings, section="sampling"):
 
     top_k: int | None = setting(None, flag="--top-k", ge=0, le=1_000_000)
     """Most likely tokens kept for requests that don't say; 0 is off. Unset: the model's own, else off."""
-
-    vectorised: bool = setting(True, lever="BATCH_VEC_SAMPLE")
-    """Draw for all rows of a step in one call; off draws row by row: the same tokens, slower."""

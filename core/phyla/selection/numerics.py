@@ -9,15 +9,11 @@ from phyla.backend import BackendFacts
 from phyla.backend.dtypes import resolve_dtype, resolve_weights
 from phyla.backend.identity import NumericalIdentity
 from phyla.checkpoint import Checkpoint
-from phyla.kv import LayerSpec
+from phyla.engine.chunks import chunk_rule
 from phyla.kv.plain import dtype_bytes
 from phyla.model import ModelFacts, WeightForm
 from phyla.plan import Choice, RouteOption
 from phyla.selection.wanted import Wanted
-
-AUTOMATIC_CHUNK = 2048
-SMALLEST_CHUNK = 8
-SCORE_WORKSPACE_BYTES = 2**30
 
 
 @dataclass(frozen=True)
@@ -72,26 +68,19 @@ def dense_bytes(checkpoint: Checkpoint, facts: ModelFacts, dtype: str) -> int:
     return num_numbers * dtype_bytes(dtype)
 
 
-def chunk_rule(facts: ModelFacts, explicit: int | None) -> int:
-    """Tokens per prefill chunk of a prompt as long as the context allows.
-
-    2048, halved while a layer that materialises its scores would need more than 1 GiB for them, down to 8. An
-    explicit value wins.
-    """
-    if explicit is not None:
-        return explicit
-    chunk = AUTOMATIC_CHUNK
-    while (
-        facts.scores_are_materialised and chunk > SMALLEST_CHUNK and _score_bytes(facts, chunk) > SCORE_WORKSPACE_BYTES
-    ):
-        chunk //= 2
-    return chunk
-
-
 def identify(
-    backend: BackendFacts, numerics: Numerics, route: RouteOption, strategy_digest: str, prefill_chunk: int
+    backend: BackendFacts,
+    numerics: Numerics,
+    route: RouteOption,
+    strategy_digest: str,
+    facts: ModelFacts,
+    chunk: int | None,
 ) -> NumericalIdentity:
-    """What decides the low bits of everything this plan computes."""
+    """What decides the low bits of everything this plan computes.
+
+    Args:
+        chunk: explicit tokens per prefill chunk; None applies the rule to a prompt as long as the context allows.
+    """
     return NumericalIdentity(
         mlx_version=backend.mlx_version,
         device=backend.device,
@@ -101,19 +90,8 @@ def identify(
         route=route,
         weights=numerics.weight_form,
         strategy_digest=strategy_digest,
-        prefill_chunk=prefill_chunk,
+        prefill_chunk=chunk_rule(facts.layout, facts.context_limit, facts.scores_are_materialised, chunk),
     )
-
-
-def _score_bytes(facts: ModelFacts, chunk: int) -> int:
-    length = min(chunk, facts.context_limit)
-    return max(
-        (2 * layer.num_query_heads * length * _keys_seen(layer, facts, length) for layer in facts.layout), default=0
-    )
-
-
-def _keys_seen(layer: LayerSpec, facts: ModelFacts, length: int) -> int:
-    return facts.context_limit if layer.window is None else min(facts.context_limit, layer.window + length)
 
 
 def _count(shape: tuple[int, ...]) -> int:

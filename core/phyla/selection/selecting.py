@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from phyla.backend import BackendFacts
 from phyla.checkpoint import Checkpoint
+from phyla.engine.settings import EngineSettings
 from phyla.errors import LayoutError, PhylaError, PluginError, UsageError
 from phyla.plan import Candidates, Choice, Plan, Question
 from phyla.plugins import PluginManager, by_name
 from phyla.selection.families import ChosenFamily, Families, choose_family, claiming
 from phyla.selection.methods import NO_METHOD, ChosenMethod, Methods, Target, choose_method
-from phyla.selection.numerics import Numerics, choose_numerics, chunk_rule, identify
+from phyla.selection.numerics import Numerics, choose_numerics, identify
 from phyla.selection.openers import open_checkpoint
 from phyla.selection.proposers import NO_PROPOSER, Proposers, choose_proposer
 from phyla.selection.schemes import ChosenSchemes, Schemes, choose_schemes
@@ -27,16 +28,12 @@ def select(
     settings: Settings,
     backend: BackendFacts,
     *,
-    batch: int | None = None,
-    prefill_chunk: int | None = None,
     strategy_digest: str = "",
 ) -> Plan:
     """Choose everything that is needed to load and run a model; loads nothing.
 
     Args:
         reference: model folder, file or hub id.
-        batch: rows decoded together; 1 is strict and pins the checkpoint's weight form.
-        prefill_chunk: explicit tokens per prefill chunk.
         strategy_digest: digest of the backend's strategy tables.
 
     Raises:
@@ -45,7 +42,7 @@ def select(
         PluginError: plugins contradict each other or break their contract; names them.
     """
     opened = open_checkpoint(reference, manager.openers(settings))
-    selection = _Selection(manager, settings, backend, opened.checkpoint, batch)
+    selection = _Selection(manager, settings, backend, opened.checkpoint)
     decided = selection.decide()
     options = settings.section(SelectionSettings)
     return Plan(
@@ -56,7 +53,12 @@ def select(
         facts=decided.family.facts,
         backend=backend,
         identity=identify(
-            backend, decided.numerics, options.route, strategy_digest, chunk_rule(decided.family.facts, prefill_chunk)
+            backend,
+            decided.numerics,
+            options.route,
+            strategy_digest,
+            decided.family.facts,
+            settings.section(EngineSettings).prefill_chunk,
         ),
         family=decided.family.choice,
         kv_scheme=decided.schemes.choice,
@@ -110,13 +112,11 @@ class _Selection:
         settings: Settings,
         backend: BackendFacts,
         checkpoint: Checkpoint,
-        batch: int | None,
     ) -> None:
         self._manager = manager
         self._settings = settings
         self._backend = backend
         self._checkpoint = checkpoint
-        self._batch = batch
         self._options = settings.section(SelectionSettings)
         self._families: Families = by_name(manager.families(settings), "model family")
         self._schemes: Schemes = by_name(manager.kv_schemes(settings), "KV scheme")
@@ -197,7 +197,7 @@ class _Selection:
         """The flag that insists on the checkpoint's own weight form."""
         if self._options.route == "exact":
             return "--route exact"
-        if self._batch == 1:
+        if self._settings.section(EngineSettings).batch == 1:
             return "--batch 1"
         if self._settings.origin(SelectionSettings, "tier").is_explicit and self._options.tier == "l1":
             return "--l1"

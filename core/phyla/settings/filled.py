@@ -61,6 +61,10 @@ class Settings:
         assert field in kind.model_fields, f"{kind.__name__} has no field {field}"
         return self._origins.get((kind.section_name, field), DEFAULT)
 
+    def with_notices(self, more: Iterable[str]) -> Settings:
+        """The same settings with more lines to show at start."""
+        return Settings(self._sections.values(), self._origins, (*self.notices, *more))
+
     def sections(self) -> tuple[PluginSettings, ...]:
         """Every registered section, in the order they were registered."""
         return tuple(self._sections.values())

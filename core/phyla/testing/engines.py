@@ -63,9 +63,9 @@ def engine_spec(
         vocab_size=facts.vocab_size,
         context_limit=min(facts.context_limit, chosen.context_limit or facts.context_limit),
         fit=fit,
-        usable_bytes=chosen.memory_budget_bytes or TEST_BACKEND.working_set_bytes,
-        memory_budget_bytes=chosen.memory_budget_bytes,
-        kv_budget_bytes=chosen.kv_budget_bytes,
+        usable_bytes=chosen.memory_budget or TEST_BACKEND.working_set_bytes,
+        memory_budget_bytes=chosen.memory_budget,
+        kv_budget_bytes=chosen.kv_budget,
         default_max_tokens=chosen.max_tokens,
     )
     spec = EngineSpec(

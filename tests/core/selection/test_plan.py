@@ -10,15 +10,15 @@ import pytest
 from phyla.backend import BackendFacts
 from phyla.checkpoint import TensorInfo
 from phyla.draft import ConstraintEngine, DraftMethod
+from phyla.engine.settings import EngineSettings
 from phyla.errors import PluginError
 from phyla.kv import SUPPORTED
 from phyla.kv.plain import PLAIN
 from phyla.plan import Plan, PlanAnswer
 from phyla.plugins import PluginManager
 from phyla.selection import SelectionSettings, resolve, select
-from phyla.selection.numerics import chunk_rule
 from phyla.settings import Settings, load_settings
-from phyla.testing.toy import ToyConfig, ToyFamily, toy_config, toy_facts
+from phyla.testing.toy import ToyFamily, toy_config
 
 from tests.core.selection.conftest import Declaring, ShelfCheckpoint, scheme, shelf
 
@@ -36,7 +36,7 @@ QUANTISED = ShelfCheckpoint(
 
 def filled(**flags: Any) -> Settings:
     spelt = {f"--{name.replace('_', '-')}": text for name, text in flags.items()}
-    return load_settings([SelectionSettings], flags=spelt, env={})
+    return load_settings([SelectionSettings, EngineSettings], flags=spelt, env={})
 
 
 def engine(name: str, rank: int) -> ConstraintEngine:
@@ -135,19 +135,20 @@ def test_the_checkpoints_form_is_kept_where_exactness_is_asked_for(
 
 
 def test_a_strict_batch_keeps_the_checkpoints_form(packed: PluginManager, backend: BackendFacts) -> None:
-    plan = select("packed", packed, filled(), backend, batch=1)
+    plan = select("packed", packed, filled(batch=1), backend)
     assert (plan.weights, plan.weights_choice.reason) == ("stored", "--batch 1 keeps the checkpoint's own form")
 
 
 def test_the_identity_changes_with_what_decides_low_bits(manager: PluginManager, backend: BackendFacts) -> None:
+    chunked = load_settings([EngineSettings], env={"PHYLA_RD_PREFILL_CHUNK": "64"})
     digests = {
-        select("toy", manager, settings, device, prefill_chunk=chunk).identity.digest()
-        for settings, device, chunk in [
-            (filled(), backend, None),
-            (filled(route="exact"), backend, None),
-            (filled(dtype="float16"), backend, None),
-            (filled(), replace(backend, blas="test 2"), None),
-            (filled(), backend, 64),
+        select("toy", manager, settings, device).identity.digest()
+        for settings, device in [
+            (filled(), backend),
+            (filled(route="exact"), backend),
+            (filled(dtype="float16"), backend),
+            (filled(), replace(backend, blas="test 2")),
+            (chunked, backend),
         ]
     }
     assert len(digests) == 5
@@ -158,16 +159,6 @@ def test_the_preset_l2_asks_for_the_checkpoints_own_scheme(manager: PluginManage
     manager.register("schemes", Declaring(schemes=[configured]))
     assert select("toy", manager, filled(l2=True), backend).layer_schemes == ("boxes", "plain", "boxes")
     assert select("toy", manager, filled(l2=True, kv_scheme="plain"), backend).kv_scheme.name == "plain"
-
-
-def test_the_chunk_is_2048_and_halves_while_scores_need_over_a_gibibyte() -> None:
-    facts = toy_facts(ToyConfig.from_dict(toy_config("F")))
-    assert chunk_rule(facts, None) == 2048
-    assert chunk_rule(facts, 100) == 100
-    wide = replace(facts.layout[0], num_query_heads=32)
-    long = replace(facts, context_limit=131072, scores_are_materialised=True, layout=(wide,))
-    # 2 bytes x 32 heads x 128 queries x 131072 keys is exactly 1 GiB.
-    assert chunk_rule(long, None) == 128
 
 
 def test_a_plan_travels_to_another_process(manager: PluginManager, backend: BackendFacts) -> None:

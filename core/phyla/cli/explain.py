@@ -1,0 +1,113 @@
+"""`phyla explain MODEL`: what would run and why, from headers alone; no weights are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import rich_click as click
+
+from phyla.cli.columns import columns
+from phyla.cli.command import SettingsCommand
+from phyla.cli.session import Session
+from phyla.plan import Choice, Plan
+from phyla.selection.parts import Parts
+from phyla.settings import Settings
+
+
+def _explain(session: Session, settings: Settings, model: str) -> int:
+    from phyla.backend.detect import detect
+    from phyla.backend.settings import BackendSettings
+    from phyla.selection import resolve, select
+
+    backend_settings = settings.section(BackendSettings)
+    backend = detect(backend_settings.blas, backend_settings.blas_threads)
+    plan = select(model, session.manager, settings, backend)
+    parts = resolve(plan, session.manager, settings)
+    lines = [*_model(plan), "", *_choices(plan), "", *_layout(parts), "", *_memory(parts)]
+    reported = [one.value for one in session.manager.report(plan)]
+    for title, more in (("Notes", plan.facts.notes), ("Plugins report", reported), ("Notices", plan.notices)):
+        if more:
+            lines.extend(["", f"{title}:", *(f"  {line}" for line in more)])
+    click.echo("\n".join(lines))
+    return 0
+
+
+def _model(plan: Plan) -> Iterator[str]:
+    facts = plan.facts
+    quantised = facts.quantization or {}
+    form = f", quantised to {quantised.get('bits', '?')} bits" if quantised else ""
+    yield columns(
+        [
+            ("Model", f"{plan.model_id} ({facts.architecture}), opened by {plan.opener}"),
+            ("Weights", f"{_size(facts.weight_bytes.total)} in {facts.stored_dtype}{form}"),
+            ("Shape", f"{len(facts.layout)} layers, hidden {facts.hidden_size}, vocabulary {facts.vocab_size}"),
+            ("Context", f"{facts.context_limit} tokens"),
+            ("Device", f"{plan.backend.device_name} ({plan.backend.device}), MLX {plan.backend.mlx_version}"),
+            ("Identity", plan.identity.digest()),
+        ]
+    )
+
+
+def _choices(plan: Plan) -> Iterator[str]:
+    chosen = {
+        "Family": plan.family,
+        "KV scheme": plan.kv_scheme,
+        "Method": plan.method,
+        "Proposer": plan.proposer,
+        "Dtype": plan.dtype_choice,
+        "Weight form": plan.weights_choice,
+    }
+    yield "Choices:"
+    yield columns([(f"  {name}", choice.name, f"({_why(choice)})") for name, choice in chosen.items()])
+    yield f"  Route {plan.route}, prefill in chunks of {plan.identity.prefill_chunk} tokens"
+    for name, choice in chosen.items():
+        for other, why_not in choice.rejected:
+            yield f"  {name}: not {other}: {why_not}"
+
+
+def _why(choice: Choice) -> str:
+    return f"{choice.chosen_by}: {choice.reason}" if choice.reason else choice.chosen_by
+
+
+def _layout(parts: Parts) -> Iterator[str]:
+    rows = [("  LAYER", "KIND", "STORES", "SCHEME", "BYTES PER TOKEN")]
+    for layer, scheme in zip(parts.plan.facts.layout, parts.schemes, strict=True):
+        kind = f"{layer.kind} {layer.window}" if layer.window is not None else layer.kind
+        planes = ", ".join(f"{plane.name} {plane.num_heads}x{plane.width}" for plane in layer.planes)
+        stores = planes if layer.source is None else f"nothing; reads layer {layer.source}"
+        size = _bytes_per_token(parts, layer.index) if layer.owns_state else 0.0
+        rows.append((f"  {layer.index}", kind, stores, scheme.value.identity, f"{size:g}"))
+    yield "Layout:"
+    yield columns(rows)
+
+
+def _memory(parts: Parts) -> Iterator[str]:
+    layout = parts.plan.facts.layout
+    growing = sum(_bytes_per_token(parts, layer.index) for layer in layout if layer.owns_state and layer.window is None)
+    full = parts.plan.facts.context_limit
+    bounded = sum(
+        _bytes_per_token(parts, layer.index) * min(layer.window, full)
+        for layer in layout
+        if layer.owns_state and layer.window is not None
+    )
+    yield f"Cache: {growing:g} bytes per token, {_size(growing * full + bounded)} for a row of {full} tokens"
+
+
+def _bytes_per_token(parts: Parts, index: int) -> float:
+    return parts.schemes[index].value.bytes_per_token(parts.plan.facts.layout[index], parts.plan.dtype)
+
+
+def _size(num_bytes: float) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if num_bytes >= size:
+            return f"{num_bytes / size:.2f} {unit}"
+    return f"{num_bytes:.0f} bytes"
+
+
+explain = SettingsCommand(
+    "explain",
+    _explain,
+    arguments=[click.RichArgument(["model"], metavar="MODEL")],
+    help="Say what would run a model and why, without loading its weights.\n\n"
+    "Takes every flag of serve: --kv-scheme, --method, --route and the rest show their effect here first.",
+)

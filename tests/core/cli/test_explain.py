@@ -1,0 +1,62 @@
+"""`phyla explain` on a real folder, and `phyla doctor` on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+from tests.core.cli.conftest import RunPhyla
+
+
+def test_the_layout_is_listed_layer_by_layer(phyla: RunPhyla, toy_folder: Path) -> None:
+    ran = phyla("explain", str(toy_folder))
+    assert ran.status == 0, ran.err
+    rows = [line.split() for line in ran.out.splitlines()]
+    assert ["1", "sliding", "8", "keys", "2x16,", "values", "2x16", "plain", "256"] in rows
+
+
+def test_the_cache_is_counted_per_token(phyla: RunPhyla, toy_folder: Path) -> None:
+    # Two full layers: keys and values of 2 heads of 16 float32 numbers. The sliding one holds 8 tokens at most.
+    out = phyla("explain", str(toy_folder)).out
+    assert "Cache: 512 bytes per token, 2.10 MB for a row of 4096 tokens" in out
+
+
+def test_each_choice_says_who_and_why(phyla: RunPhyla, toy_folder: Path) -> None:
+    out = phyla("explain", str(toy_folder), "--dtype", "bfloat16", env={"PHYLA_SELECTION__ROUTE": "exact"}).out
+    assert "(flag: asked for with --dtype)" in out
+    assert "(auto: --route exact keeps the checkpoint's own form)" in out
+    assert "Route exact, prefill in chunks of 2048 tokens" in out
+
+
+def test_plugins_report(phyla: RunPhyla, toy_folder: Path) -> None:
+    assert "toy has wheels" in phyla("explain", str(toy_folder)).out
+
+
+def test_what_was_accepted_without_effect_is_listed(phyla: RunPhyla, toy_folder: Path) -> None:
+    out = phyla("explain", str(toy_folder), env={"PHYLA_BATCH_EXTEND": "1"}).out
+    assert "PHYLA_BATCH_EXTEND is accepted" in out
+
+
+def test_a_model_that_is_not_there_is_an_error(phyla: RunPhyla) -> None:
+    ran = phyla("explain", "nowhere/at-all")
+    assert ran.status == 1
+    assert "Nothing opens 'nowhere/at-all'" in ran.err
+
+
+def test_a_scheme_that_is_not_there_names_what_is(phyla: RunPhyla, toy_folder: Path) -> None:
+    ran = phyla("explain", str(toy_folder), "--kv-scheme", "plane")
+    assert ran.status == 2
+    assert "Did you mean 'plain'?" in ran.err
+
+
+def test_doctor_reports_the_device_and_the_plugins(phyla: RunPhyla) -> None:
+    out = phyla("doctor").out
+    assert "MLX " in out
+    assert "2 plugins loaded of 2" in out
+
+
+def test_doctor_names_a_broken_plugin(phyla: RunPhyla, plugin: Callable[[str, str], EntryPoint]) -> None:
+    ran = phyla("doctor", more=(plugin("broken", "raise ValueError('on purpose')\n"),))
+    assert ran.status == 1
+    assert "PROBLEM Plugin 'broken'" in ran.out
