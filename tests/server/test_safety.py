@@ -1,0 +1,279 @@
+"""Closed by default: Host, Origin, keys, bodies."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+
+import pytest
+
+from phyla_server.keys import KeyRing
+
+USER, ADMIN = "user-key-1", "admin-key-1"
+
+
+def bearer(key):
+    return {"authorization": f"Bearer {key}"}
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "localhost.evil.example", "", "[::1", "a b"])
+def test_a_foreign_host_is_refused(serve, host):
+    response = serve().http.get("/v1/models", headers={"host": host})
+
+    assert response.status_code in (400, 403)
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:99", "127.0.0.1", "[::1]:80", "192.168.1.7", "box.lan"])
+def test_loopback_addresses_and_configured_names_are_served(serve, host):
+    response = serve(allowed_host=("box.lan",)).http.get("/v1/models", headers={"host": host})
+
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:3000", "file://", "http://"])
+def test_a_foreign_origin_is_refused_and_gets_no_permission(serve, origin):
+    running = serve()
+
+    response = running.http.post("/v1/chat/completions", json={"messages": []}, headers={"origin": origin})
+
+    assert response.status_code == 403
+    assert "access-control-allow-origin" not in response.headers
+    assert running.front.received == []
+
+
+def test_the_servers_own_origin_and_configured_ones_pass(serve):
+    running = serve(allowed_origin=("https://app.example",))
+
+    own = running.http.get("/v1", headers={"origin": running.server.url})
+    configured = running.http.options("/v1/chat/completions", headers={"origin": "https://app.example"})
+
+    assert own.status_code == 200
+    assert configured.status_code == 204
+    assert configured.headers["access-control-allow-origin"] == "https://app.example"
+
+
+def test_any_key_is_accepted_while_none_is_configured(serve):
+    assert serve().http.get("/v1/models", headers=bearer("whatever")).status_code == 200
+
+
+def test_every_route_asks_for_a_key_but_health(serve):
+    running = serve(keys=KeyRing([USER]))
+    paths = ["/v1", "/v1/models", "/v1/models/x", "/stats", "/schema/openapi.json", "/nowhere", "/v1/chat/completions"]
+
+    statuses = {path: running.http.get(path).status_code for path in paths}
+
+    assert set(statuses.values()) == {401}
+    assert running.http.get("/health").status_code == 200
+
+
+def test_a_wrong_key_is_refused_and_a_right_one_passes_in_either_header(serve):
+    running = serve(keys=KeyRing([USER]))
+
+    assert running.http.get("/v1/models", headers=bearer("user-key-2")).status_code == 401
+    assert running.http.get("/v1/models", headers=bearer(USER)).status_code == 200
+    assert running.http.get("/v1/models", headers={"x-api-key": USER}).status_code == 200
+
+
+def test_each_key_is_a_cache_namespace(serve):
+    running = serve(keys=KeyRing([USER, "user-key-2"]))
+
+    for key in (USER, "user-key-2", USER):
+        running.http.post("/v1/completions", json={"prompt": "a"}, headers=bearer(key))
+
+    first, second, third = [request.owner for request in running.front.received]
+    assert first == third != second
+    assert USER not in first
+
+
+def test_admin_routes_need_an_admin_key_once_keys_are_configured(serve):
+    running = serve(keys=KeyRing([USER], [ADMIN]))
+
+    assert running.http.post("/admin/cache/flush", headers=bearer(USER)).status_code == 403
+    assert running.http.post("/admin/cache/flush", headers=bearer(ADMIN)).json()["durable"] is True
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"content-type": "text/plain"}, 415),
+        ({}, 415),
+        ({"content-type": "application/x-www-form-urlencoded"}, 415),
+        ({"content-type": "application/json; charset=utf-16"}, 415),
+        ({"content-type": "application/json", "content-encoding": "br"}, 415),
+    ],
+)
+def test_a_body_that_is_not_declared_json_is_refused(serve, headers, status):
+    response = serve().http.post("/v1/chat/completions", content=b'{"messages":[]}', headers=headers)
+
+    assert response.status_code == status
+    assert "message" in response.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"{",
+        b"[1]",
+        b"null",
+        b'"text"',
+        b"\xff\xfe{}",
+        b'{"messages": "\xc3"}',
+        b'{"temperature": NaN}',
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'{"seed": ' + b"9" * 10_000 + b"}",
+    ],
+    ids=lambda raw: repr(raw[:16]),
+)
+def test_a_malformed_body_is_one_clear_400(serve, raw):
+    response = serve().http.post(
+        "/v1/chat/completions", content=raw, headers={"content-type": "application/json"}
+    )
+
+    assert response.status_code == 400
+    assert response.json()["error"]["message"] == "invalid JSON body"
+
+
+def test_deep_but_parsable_nesting_is_refused(serve):
+    raw = b'{"messages":' + b"[" * 200 + b"]" * 200 + b"}"
+
+    response = serve().http.post("/v1/chat/completions", content=raw, headers={"content-type": "application/json"})
+
+    assert response.status_code == 400
+    assert "nests" in response.json()["error"]["message"]
+
+
+def test_lone_surrogates_are_refused_wherever_they_hide(serve):
+    running = serve()
+    hidden = json.dumps({"a": "\ud800"})
+
+    plain = running.http.post(
+        "/v1/completions", content=b'{"prompt": "\\ud83d"}', headers={"content-type": "application/json"}
+    )
+    call = {"function": {"name": "f", "arguments": hidden}}
+    nested = running.chat(messages=[{"role": "assistant", "tool_calls": [call]}])
+
+    assert plain.status_code == nested.status_code == 400
+
+
+def test_a_body_past_the_limit_is_refused_before_it_is_read(serve):
+    running = serve(max_body_bytes=2048)
+
+    declared = running.complete(prompt="a" * 4000)
+    chunked = running.http.post(
+        "/v1/completions",
+        content=(b"x" * 1000 for _ in range(50)),
+        headers={"content-type": "application/json"},
+    )
+
+    assert declared.status_code == 413
+    assert chunked.status_code == 413
+
+
+def test_a_compressed_bomb_is_refused(serve):
+    bomb = gzip.compress(b"0" * 50_000_000)
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+
+    response = serve(max_body_bytes=100_000).http.post("/v1/completions", content=bomb, headers=headers)
+
+    assert response.status_code == 413
+
+
+def test_a_compressed_body_is_served_and_a_damaged_one_refused(serve):
+    running = serve()
+    packed = gzip.compress(json.dumps({"prompt": "Hi"}).encode())
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+
+    whole = running.http.post("/v1/completions", content=packed, headers=headers)
+    damaged = running.http.post("/v1/completions", content=packed[:-12], headers=headers)
+
+    assert whole.status_code == 200
+    assert damaged.status_code == 400
+
+
+@pytest.mark.parametrize("length", ["-5", "5x", "99999999999999999999", "3, 4"])
+def test_a_lying_content_length_is_refused(serve, length):
+    running = serve()
+
+    answer = raw_request(
+        running,
+        f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        f"content-length: {length}\r\n\r\n{{}}",
+    )
+
+    assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 413"))
+
+
+def test_a_body_shorter_than_declared_costs_only_its_connection(serve):
+    running = serve()
+
+    with connect(running) as one:
+        one.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+            b"content-length: 500\r\n\r\n{}"
+        )
+        one.shutdown(socket.SHUT_WR)
+        one.recv(4096)
+
+    assert running.complete().status_code == 200
+    assert len(running.front.received) == 1
+
+
+@pytest.mark.parametrize("model", ["../../etc/passwd", "/etc/passwd", "a/../b", "C:\\x", "org/name\x00", "https://x/y"])
+def test_a_path_like_model_is_neither_opened_nor_fetched(serve, model):
+    response = serve().complete(model=model)
+
+    assert response.status_code == 200
+    assert response.json()["model"] == "phyla/scripted"
+
+
+@pytest.mark.parametrize("path", ["/v1/models/../../etc/passwd", "/v1/models/%2e%2e%2fx", "/v1/models//etc/passwd"])
+def test_a_path_like_model_id_is_unknown(serve, path):
+    answer = raw_request(serve(), f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 404")
+    assert b"root:" not in answer
+
+
+def test_errors_carry_no_stack_and_no_path(serve):
+    def breaks(request, sample):
+        yield None
+        raise RuntimeError("/secret/path exploded")
+
+    response = serve(breaks).chat()
+
+    assert response.status_code == 500
+    assert "Traceback" not in response.text
+
+
+def test_unknown_paths_and_methods_have_the_error_shape(serve):
+    running = serve()
+
+    assert running.http.get("/nowhere").json() == {"error": {"message": "not found"}}
+    assert running.http.get("/nowhere").status_code == 404
+    wrong = running.http.get("/v1/chat/completions")
+    assert wrong.status_code == 405
+    assert "message" in wrong.json()["error"]
+
+
+def test_every_answer_names_its_request(serve):
+    running = serve()
+
+    given = running.http.get("/v1", headers={"x-request-id": "mine-1"})
+    odd = running.http.get("/nowhere", headers={"x-request-id": "no spaces\there"})
+
+    assert given.headers["x-request-id"] == "mine-1"
+    assert odd.headers["x-request-id"].startswith("req_")
+
+
+def connect(running):
+    host, port = running.server.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=10)
+
+
+def raw_request(running, text):
+    with connect(running) as one:
+        one.sendall(text.encode("latin-1"))
+        return one.recv(65536)
