@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from phyla.errors import TemplateError
-from phyla.request import Rendered, Request
+from phyla.request import Request
 
 from phyla_server.affinity import read_session_id, read_trace_id
 from phyla_server.body import parse_object
@@ -18,9 +15,8 @@ from phyla_server.fields import Fields
 from phyla_server.incoming import Incoming
 from phyla_server.limits import cap_tokens
 from phyla_server.logprobs import LogprobsShape, read_chat_logprobs
-from phyla_server.messages import fold, normalise
+from phyla_server.messages import read_messages
 from phyla_server.sampling_fields import read_max_tokens, read_sampling, read_stop
-from phyla_server.served import ServedModel
 from phyla_server.serving import Serving, xtc_special_ids
 from phyla_server.thinking import read_thinking
 from phyla_server.tools import read_tools
@@ -45,7 +41,7 @@ def prepare_chat(serving: Serving, incoming: Incoming) -> PreparedChat:
     """
     fields = Fields(parse_object(incoming.raw))
     model = serving.model
-    messages = normalise(fields.body.get("messages"), model.model_id)
+    messages = read_messages(fields.body.get("messages"), model.model_id)
     peer_shape = serving.settings.compat == "mlx-lm"
     num_logprobs = read_chat_logprobs(fields, peer_shape=peer_shape)
     thinking = read_thinking(fields, serving.settings.thinking, model.facts.default_thinking)
@@ -64,7 +60,7 @@ def prepare_chat(serving: Serving, incoming: Incoming) -> PreparedChat:
     stop = read_stop(fields)
     stream = fields.flag("stream") or False
     include_usage = read_include_usage(fields)
-    rendered = render(model, messages, tools, thinking.template_args)
+    rendered = model.renderer.render_chat(messages, tools=tools, template_args=thinking.template_args)
     completion_id = f"chatcmpl-{uuid.uuid4().hex}"
     request = Request(
         request_id=completion_id,
@@ -89,22 +85,6 @@ def prepare_chat(serving: Serving, incoming: Incoming) -> PreparedChat:
         include_usage=include_usage,
     )
     return PreparedChat(request, shape, stream)
-
-
-def render(
-    model: ServedModel,
-    messages: Sequence[dict[str, Any]],
-    tools: Sequence[Mapping[str, Any]],
-    template_args: Mapping[str, Any],
-) -> Rendered:
-    """The prompt, as sent or, if the template refuses that order of roles, folded (see `phyla_server.messages`)."""
-    try:
-        return model.renderer.render_chat(messages, tools=tools, template_args=template_args)
-    except TemplateError:
-        folded = fold(messages)
-        if folded == list(messages):
-            raise
-        return model.renderer.render_chat(folded, tools=tools, template_args=template_args)
 
 
 def read_include_usage(fields: Fields) -> bool:

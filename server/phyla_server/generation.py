@@ -119,3 +119,6 @@ class GenerationService:
             ticket.put(event)
             if event.request_id not in ticket.open_ids:
                 del self._tickets[event.request_id]
+                if isinstance(event, Failed):
+                    # One sample's failure ends the answer: its siblings would decode for nobody.
+                    self._front.cancel(event.request_id)

@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from phyla.engine import EngineFront
 from phyla.model.facts import ModelFacts
 from phyla.output import OutputParserFactory
-from phyla.request import Rendered
 from phyla.tokenizer import Tokenizer
-
-
-class Renderer(Protocol):
-    """Turns what a client sent into a prompt. Thread-safe."""
-
-    def render_chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] = (),
-        template_args: Mapping[str, Any] = ...,
-        add_generation_prompt: bool = True,
-    ) -> Rendered: ...
-
-    def render_text(self, text: str) -> Rendered: ...
-
-    def render_ids(self, ids: Sequence[int]) -> Rendered: ...
+from phyla.tokenizer.render import PromptRenderer
 
 
 @dataclass(frozen=True)
@@ -36,7 +18,7 @@ class ServedModel:
     model_id: str
     facts: ModelFacts
     tokenizer: Tokenizer
-    renderer: Renderer
+    renderer: PromptRenderer
     engine: EngineFront
     parser: OutputParserFactory
     reasoning: tuple[str, str] | None = None

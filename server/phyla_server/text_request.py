@@ -124,9 +124,6 @@ def _bad_prompt() -> Exception:
 def _render(model: ServedModel, prompt: str | list[int]) -> Rendered:
     if isinstance(prompt, str):
         return model.renderer.render_text(prompt)
-    foreign = next((one for one in prompt if not 0 <= one < model.facts.vocab_size), None)
-    if foreign is not None:
-        raise bad_request(f"prompt holds a token id outside 0 to {model.facts.vocab_size - 1}", "prompt")
     return model.renderer.render_ids(prompt)
 
 

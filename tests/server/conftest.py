@@ -6,53 +6,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import httpx
-import jinja2
 import openai
 import pytest
 from phyla.checkpoint.folder import FolderCheckpoint
-from phyla.errors import TemplateError
 from phyla.model.facts import ModelFacts, WeightBytes
 from phyla.output import PLAIN, OutputParserFactory
-from phyla.request import Rendered, Request
+from phyla.request import Request
 from phyla.testing.scripted_front import Script, ScriptedFront
 from phyla.testing.tiny import tiny_checkpoint, tiny_config
 from phyla.tokenizer import Tokenizer
+from phyla.tokenizer.render import PromptRenderer
 from phyla_server.embedded import EmbeddedServer
 from phyla_server.keys import KeyRing
 from phyla_server.served import ServedModel
 from phyla_server.settings import ServerSettings
-
-
-class SmallRenderer:
-    def __init__(self, tokenizer: Tokenizer, template: str | None) -> None:
-        self._tokenizer = tokenizer
-        environment = jinja2.Environment()
-        self._template = None if template is None else environment.from_string(template)
-
-    def render_chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] = (),
-        template_args: Mapping[str, Any] | None = None,
-        add_generation_prompt: bool = True,
-    ) -> Rendered:
-        if self._template is None:
-            raise TemplateError("this model has no chat template")
-        args = dict(template_args or {})
-        try:
-            text = self._template.render(
-                messages=messages, tools=list(tools) or None, add_generation_prompt=add_generation_prompt, **args
-            )
-        except jinja2.TemplateError as error:
-            raise TemplateError(str(error)) from error
-        ids = tuple(self._tokenizer.encode(text))
-        return Rendered(ids, text, tuple(messages), tuple(tools), args, starts_in_reasoning=text.endswith("<think>\n"))
-
-    def render_text(self, text: str) -> Rendered:
-        return Rendered(tuple(self._tokenizer.encode(text)), text)
-
-    def render_ids(self, ids: Sequence[int]) -> Rendered:
-        return Rendered(tuple(ids))
 
 
 class Running:
@@ -90,8 +57,15 @@ def tokenizer(checkpoint: FolderCheckpoint) -> Tokenizer:
     return checkpoint.tokenizer()
 
 
+@pytest.fixture(scope="session")
+def renderer(checkpoint: FolderCheckpoint, tokenizer: Tokenizer) -> Iterator[PromptRenderer]:
+    renderer = PromptRenderer(tokenizer, checkpoint.chat_template)
+    yield renderer
+    renderer.close()
+
+
 @pytest.fixture
-def serve(checkpoint: FolderCheckpoint, tokenizer: Tokenizer) -> Iterator[Serve]:
+def serve(checkpoint: FolderCheckpoint, tokenizer: Tokenizer, renderer: PromptRenderer) -> Iterator[Serve]:
     """Start a server; everything it was given ends with the test."""
     started: list[Running] = []
 
@@ -122,7 +96,7 @@ def serve(checkpoint: FolderCheckpoint, tokenizer: Tokenizer) -> Iterator[Serve]
             model_id="phyla/scripted",
             facts=ModelFacts(**known | dict(facts or {})),
             tokenizer=tokenizer,
-            renderer=SmallRenderer(tokenizer, template),
+            renderer=renderer if template == checkpoint.chat_template else PromptRenderer(tokenizer, template),
             engine=engine,
             parser=parser,
             reasoning=reasoning,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from phyla.engine import EngineHealth, EventSink, Shutdown
+from phyla.engine.answer import Answer
 from phyla.errors import EngineStopped, QueueFull
 from phyla.request import EngineEvent, Failed, Finished, FinishReason, Request, Started, Token, TokenLogprobs, Usage
-from phyla.tokenizer import Detokenizer, Tokenizer
+from phyla.tokenizer import Tokenizer
 
 Script = Callable[[Request, int], Iterable["int | None"]]
 """`(request, sample) -> token ids`; a None is a step without a token. What it raises fails that request alone."""
@@ -162,43 +162,43 @@ class ScriptedFront:
                 sink(events)
 
 
-@dataclass
 class _Row:
-    request: Request
-    sample: int
-    script: Iterator[int | None]
-    tokenizer: Tokenizer
-    is_open: bool = True
-    num_emitted: int = 0
-    detokenizer: Detokenizer = field(init=False)
+    """One sample being played."""
 
-    def __post_init__(self) -> None:
-        self.detokenizer = self.tokenizer.detokenizer()
+    def __init__(self, request: Request, sample: int, script: Iterator[int | None], tokenizer: Tokenizer) -> None:
+        self.is_open = True
+        self._request = request
+        self._sample = sample
+        self._script = script
+        self._ends = frozenset() if request.sampling.ignore_eos else tokenizer.eos_ids
+        self._answer = Answer(request, sample, tokenizer)
+        self._num_emitted = 0
 
     def step(self) -> list[EngineEvent]:
         try:
-            token_id = next(self.script, END)
+            token_id = next(self._script, END)
         except Exception as error:
             self.is_open = False
-            return [Failed(self.request.request_id, str(error), kind=type(error).__name__, sample=self.sample)]
+            return [Failed(self._request.request_id, str(error), kind=type(error).__name__, sample=self._sample)]
         if token_id is None:
             return []
-        if token_id == END or (token_id in self.tokenizer.eos_ids and not self.request.sampling.ignore_eos):
+        if token_id == END or token_id in self._ends:
             return self.finish("stop")
-        event = self._token(token_id)
-        return [event, *(self.finish("length") if self.num_emitted == self.request.max_tokens else [])]
+        self._num_emitted += 1
+        events = self._answer.add(token_id, _scripted_logprobs(token_id, self._request.sampling.num_logprobs))
+        if self._answer.stop_string is not None:
+            return [*events, self._finished("stop")]
+        return [*events, *(self.finish("length") if self._num_emitted == self._request.max_tokens else [])]
 
     def finish(self, reason: FinishReason) -> list[EngineEvent]:
-        self.is_open = False
-        usage = Usage(len(self.request.rendered.ids), self.num_emitted)
-        return [Finished(self.request.request_id, reason, usage, self.detokenizer.finish(), sample=self.sample)]
+        """End without a stop string having fired: what is held back leaves now."""
+        ending = self._answer.finish()
+        return [*ending.events, self._finished(reason, ending.text)]
 
-    def _token(self, token_id: int) -> Token:
-        self.num_emitted += 1
-        special = token_id in self.tokenizer.special_ids
-        text = self.tokenizer.piece(token_id) if special else self.detokenizer.add(token_id)
-        logprobs = _scripted_logprobs(token_id, self.request.sampling.num_logprobs)
-        return Token(self.request.request_id, token_id, text, special, logprobs, self.sample)
+    def _finished(self, reason: FinishReason, text: str = "") -> Finished:
+        self.is_open = False
+        usage = Usage(len(self._request.rendered.ids), self._num_emitted)
+        return Finished(self._request.request_id, reason, usage, text, self._answer.stop_string, self._sample)
 
 
 def _scripted_logprobs(token_id: int, num_top: int | None) -> TokenLogprobs | None:
