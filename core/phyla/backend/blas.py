@@ -108,9 +108,8 @@ def _already_loaded() -> str:
 
 
 def _put_in_front(library: BlasLibrary, num_threads: int, folder: Path | None) -> BlasReport:
-    identity = f"{library.version()}, {num_threads} threads"
-    compiler = next((found for found in map(shutil.which, COMPILERS) if found), None)
-    shim = _built_shim(library.naming.integer, compiler, folder)
+    version = library.version()
+    shim = _built_shim(library.naming.integer, folder)
     if shim is None:
         if library.naming.prefix or library.naming.suffix:
             return BlasReport(
@@ -119,7 +118,10 @@ def _put_in_front(library: BlasLibrary, num_threads: int, folder: Path | None) -
         # The library has the very names that MLX asks for. Without the shim its one-row products still pack weights.
         library.fix_threads(num_threads)
         ctypes.CDLL(library.path, mode=ctypes.RTLD_GLOBAL)
-        return BlasReport(f"{identity}, no shim", is_fast=True, notice="No C compiler found: decoding is slower.")
+        notice = "No C compiler found: decoding is slower than it could be."
+        return BlasReport(f"{version}, {num_threads} threads, no shim", is_fast=True, notice=notice)
+    # The shim's key too: how it cuts products decides bits.
+    identity = f"{version}, {num_threads} threads, {shim.stem[:13]}"
     library.fix_threads(1)
     front = ctypes.CDLL(str(shim), mode=ctypes.RTLD_GLOBAL)
     front.phyla_blas_bind.argtypes = [ctypes.c_void_p] * len(FUNCTIONS) + [ctypes.c_char_p, ctypes.c_int]
@@ -128,30 +130,21 @@ def _put_in_front(library: BlasLibrary, num_threads: int, folder: Path | None) -
     return BlasReport(identity, is_fast=True)
 
 
-def _built_shim(integer: str, compiler: str | None, folder: Path | None) -> Path | None:
+def _built_shim(integer: str, folder: Path | None) -> Path | None:
     """The shim's file, compiled if this source was never compiled here; None without a working compiler."""
-    source = SHIM_SOURCE.read_bytes()
-    key = hashlib.sha256(b"\0".join([source, integer.encode(), platform.machine().encode()])).hexdigest()[:32]
+    flags = ["-O2", "-pthread", "-shared", "-fPIC", f"-DPHYLA_BLAS_INT={integer}"]
+    facts = [SHIM_SOURCE.read_bytes(), " ".join(flags).encode(), platform.machine().encode()]
     home = folder if folder is not None else private_folder("blas")
-    path = home / f"shim-{key}.so"
+    path = home / f"shim-{hashlib.sha256(bytes(1).join(facts)).hexdigest()[:32]}.so"
     if is_private_file(path):
         return path
+    compiler = next((found for found in map(shutil.which, COMPILERS) if found), None)
     if compiler is None:
         return None
     descriptor, building = tempfile.mkstemp(suffix=".so", dir=home)
     os.close(descriptor)
-    command = [
-        compiler,
-        "-O2",
-        "-pthread",
-        "-shared",
-        "-fPIC",
-        f"-DPHYLA_BLAS_INT={integer}",
-        "-o",
-        building,
-        str(SHIM_SOURCE),
-    ]
     try:
+        command = [compiler, *flags, "-o", building, str(SHIM_SOURCE)]
         finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         if finished.returncode != 0:
             return None

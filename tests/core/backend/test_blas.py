@@ -205,7 +205,7 @@ print(os.waitpid(child, 0)[1])
 
 
 def test_this_process_runs_on_the_fast_library() -> None:
-    assert load_fast_blas().identity.endswith(f"{2} threads")
+    assert load_fast_blas().identity.split(", ")[1] == "2 threads"
 
 
 def test_a_foreign_folder_is_not_trusted(tmp_path: Path) -> None:
