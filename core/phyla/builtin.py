@@ -8,7 +8,6 @@ from phyla.engine.settings import EngineSettings
 from phyla.hookspecs import hookimpl
 from phyla.kv import KVScheme
 from phyla.plugins.settings import PluginsSettings
-from phyla.sampling.settings import SamplingSettings
 from phyla.selection.settings import SelectionSettings
 from phyla.settings import PluginSettings
 
@@ -17,7 +16,7 @@ phyla_api = 1
 
 @hookimpl
 def phyla_settings() -> tuple[type[PluginSettings], ...]:
-    return (PluginsSettings, SelectionSettings, BackendSettings, EngineSettings, SamplingSettings)
+    return (PluginsSettings, SelectionSettings, BackendSettings, EngineSettings)
 
 
 @hookimpl

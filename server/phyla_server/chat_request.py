@@ -54,7 +54,7 @@ def prepare_chat(serving: Serving, incoming: Incoming) -> PreparedChat:
         thinking=thinking.enabled,
         num_logprobs=num_logprobs,
     )
-    max_tokens = read_max_tokens(fields, serving.settings.max_tokens)
+    max_tokens = read_max_tokens(fields)
     num_samples = fields.integer("n", least=1, most=MAX_SAMPLES) or 1
     constraint = read_constraint(fields, enforced=model.enforces_constraints)
     stop = read_stop(fields)

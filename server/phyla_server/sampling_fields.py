@@ -79,12 +79,11 @@ def read_sampling(
     )
 
 
-def read_max_tokens(fields: Fields, server_cap: int | None) -> int | None:
-    """`max_completion_tokens`, else `max_tokens`, else the server's cap, else none."""
+def read_max_tokens(fields: Fields) -> int | None:
+    """`max_completion_tokens`, else `max_tokens`, else none: the engine then applies `--max-tokens`."""
     newer = fields.integer("max_completion_tokens", least=1)
     older = fields.integer("max_tokens", least=1)
-    asked = newer if newer is not None else older
-    return asked if asked is not None else server_cap
+    return newer if newer is not None else older
 
 
 def read_stop(fields: Fields) -> tuple[str, ...]:

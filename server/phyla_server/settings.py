@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from phyla import PluginSettings, setting
+from phyla.settings import OnOff
 
 
 class ServerSettings(PluginSettings, section="server"):
@@ -60,10 +61,7 @@ class ServerSettings(PluginSettings, section="server"):
     top_k: int | None = setting(None, flag="--top-k", ge=0, le=1_000_000)
     """Tokens kept for requests that name none; 0 is off."""
 
-    max_tokens: int | None = setting(None, flag="--max-tokens", ge=1, le=10_000_000)
-    """Cap for requests that name none; without it they run to their end."""
-
-    thinking: bool | None = setting(None, flag="--thinking", metavar="on|off")
+    thinking: OnOff | None = setting(None, flag="--thinking")
     """Whether turns think where the request doesn't say; else the model's own default."""
 
     output_parser: str | None = setting(None, flag="--output-parser", metavar="NAME")

@@ -65,7 +65,7 @@ def prepare_text(serving: Serving, incoming: Incoming) -> PreparedText:
         session_id=read_session_id(fields.body, incoming.headers),
         trace_id=read_trace_id(incoming.headers),
     )
-    max_tokens = read_max_tokens(fields, serving.settings.max_tokens)
+    max_tokens = read_max_tokens(fields)
     requests = tuple(
         replace(
             common,
