@@ -63,7 +63,7 @@ class DraftProvider(ABC):
 
     def propose(self, rows: Sequence[RowProposal]) -> list[Span | None]:
         """Spans for all rows of a group that have none yet, in one call. Default: one row after the other."""
-        return [row.source.propose(row.room) for row in rows]
+        return [row.source.propose(row.history, row.room) for row in rows]
 
     def new_states(self) -> list[LayerState]:
         """An empty draft set; empty list when the method keeps no state of its own."""

@@ -45,8 +45,14 @@ class Observed:
 class SpanSource(Protocol):
     """State of one row."""
 
-    def propose(self, room: int) -> Span | None:
-        """Up to `room` tokens that may come next, or None. The returned length is authoritative."""
+    def propose(self, history: Sequence[int], room: int) -> Span | None:
+        """Tokens that may come next, or None. The returned length is authoritative.
+
+        Args:
+            history: prompt and everything emitted. It only ever grows; its last token is pending: emitted, not yet
+                computed, and so not yet observed. To look at, not to keep or change.
+            room: most tokens to propose.
+        """
         ...
 
     def observe(self, step: Observed) -> None:
@@ -60,13 +66,14 @@ class RowProposal:
 
     row: int
     source: SpanSource
+    history: Sequence[int]
     room: int
 
 
-def first_nonempty(sources: Sequence[SpanSource], room: int) -> Span | None:
+def first_nonempty(sources: Sequence[SpanSource], history: Sequence[int], room: int) -> Span | None:
     """The first source with something to say wins; the others observe."""
     for source in sources:
-        span = source.propose(room)
+        span = source.propose(history, room)
         if span is not None and span.tokens:
             return span
     return None

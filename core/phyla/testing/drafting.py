@@ -42,14 +42,11 @@ Script = Callable[[Sequence[int], int], Sequence[int]]
 class ScriptedSource:
     """Proposes what `script` says, and remembers what it was told."""
 
-    history: list[int]
-    """Prompt and everything emitted, pending included: the caller keeps it up to date."""
-
     script: Script
     observed: list[Observed] = field(default_factory=list)
 
-    def propose(self, room: int) -> Span | None:
-        drafts = tuple(self.script(self.history, room))
+    def propose(self, history: Sequence[int], room: int) -> Span | None:
+        drafts = tuple(self.script(history, room))
         return Span(drafts, source="scripted") if drafts else None
 
     def observe(self, step: Observed) -> None:
@@ -82,15 +79,9 @@ def generate(
     constraint: Constraint | None = None,
     acceptance: Acceptance = "exact",
     goes_on: Callable[[int], bool] | None = None,
-    history: list[int] | None = None,
 ) -> Transcript:
-    """One row through the verifier, as the engine would run it.
-
-    Args:
-        history: kept up to date with prompt and emitted tokens, for sources that look at it; a fresh list otherwise.
-    """
-    history = [] if history is None else history
-    history[:] = prompt
+    """One row through the verifier, as the engine would run it."""
+    history = list(prompt)
     num_prompt = len(prompt)
     computed = list(prompt[:-1])
     logprobs: list[float] = []
@@ -107,7 +98,7 @@ def generate(
             eos_ids,
             constraint,
         )
-        planned = plan(row, source.propose(row.room) if source is not None else None)
+        planned = plan(row, source.propose(history, row.room) if source is not None else None)
         rows = [model.logits([*history, *planned.drafts[:position]]) for position in range(len(planned.drafts) + 1)]
         chosen = verify([planned], mx.stack(rows), acceptance=acceptance)
         ids: list[int] = chosen.tokens.tolist()  # type: ignore[assignment]

@@ -40,8 +40,7 @@ def plain(params, num_tokens=30, **options):
 
 
 def drafted(params, script, num_tokens=30, **options):
-    history: list[int] = []
-    source = ScriptedSource(history, script)
+    source = ScriptedSource(script)
     transcript = generate(
         MODEL,
         sampler_of(params),
@@ -49,7 +48,6 @@ def drafted(params, script, num_tokens=30, **options):
         num_tokens,
         eos_ids=frozenset([EOS]),
         source=source,
-        history=history,
         **options,
     )
     return transcript, source

@@ -1,0 +1,134 @@
+"""The contract every draft method holds: whatever it proposes, the tokens are the target's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from phyla.checkpoint import Checkpoint
+from phyla.draft.method import DraftMethod, DraftProvider
+from phyla.draft.span import RowProposal
+from phyla.model.binding import ModelBinding
+from phyla.request import Rendered, Request, SamplingParams
+from phyla.sampling.sampler import RowSampler
+from phyla.testing.drafting import TableModel, Transcript, generate
+from phyla.testing.toy import toy_binding
+
+NUM_TOKENS = 40
+SAMPLINGS = [
+    SamplingParams(),
+    SamplingParams(temperature=1.0, seed=3),
+    SamplingParams(temperature=0.8, top_p=0.9, top_k=20, repetition_penalty=1.2, seed=4),
+]
+PROMPTS: Sequence[tuple[int, ...]] = ((5,), (1, 2, 3, 1, 2), tuple(range(1, 30)), (4, 4, 4, 4, 4))
+
+
+class MethodContract:
+    """Subclass and give the `method` fixture; a method with a drafter gives `drafter` too, or a `target` of its own."""
+
+    @pytest.fixture
+    def method(self) -> DraftMethod:
+        raise AssertionError("give the contract a `method` fixture")
+
+    @pytest.fixture
+    def target(self) -> ModelBinding:
+        return toy_binding("FF", 0)
+
+    @pytest.fixture
+    def drafter(self) -> Checkpoint | None:
+        return None
+
+    @pytest.fixture
+    def provider(self, method: DraftMethod, target: ModelBinding, drafter: Checkpoint | None) -> DraftProvider:
+        return method.create(target, drafter)
+
+    @pytest.fixture
+    def model(self, target: ModelBinding) -> TableModel:
+        """A target that repeats itself soon, so that every method has something to propose."""
+        return TableModel(target.facts.vocab_size, num_context=1)
+
+    @pytest.mark.parametrize("prompt", PROMPTS)
+    @pytest.mark.parametrize("sampling", SAMPLINGS)
+    def test_tokens_are_the_same_with_and_without_it(
+        self, provider: DraftProvider, model: TableModel, sampling: SamplingParams, prompt: tuple[int, ...]
+    ) -> None:
+        plain = generate(model, _sampler(sampling, model), prompt, NUM_TOKENS)
+        drafted = self._drafted(provider, model, sampling, prompt)
+
+        assert drafted.tokens == plain.tokens
+        assert drafted.logprobs == plain.logprobs
+        assert drafted.computed == plain.computed
+
+    def test_samples_keep_their_distribution_under_rejection(self, provider: DraftProvider, model: TableModel) -> None:
+        """Chi-square of the third token, 300 runs with drafts against 300 without, seeds fixed, alpha 1e-6."""
+        sampling = SamplingParams(temperature=1.0, top_k=2)
+        counts = [
+            np.bincount(
+                [_third(self._run(opened, model, sampling, seed)) for seed in range(300)],
+                minlength=model.vocab_size,
+            )
+            for opened in (provider, None)
+        ]
+
+        assert _two_sample_statistic(counts[0], counts[1]) < _QUANTILE
+
+    def test_it_never_proposes_more_than_there_is_room_for(self, provider: DraftProvider) -> None:
+        for prompt in PROMPTS:
+            for room in (1, 2, 5):
+                source = provider.open(_request(prompt), provider.new_states())
+                [span] = provider.propose([RowProposal(0, source, list(prompt), room)])
+                assert span is None or 0 < len(span.tokens) <= room
+
+    def test_rows_proposed_for_together_get_what_each_gets_alone(self, provider: DraftProvider) -> None:
+        def ask(prompts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+            rows = [
+                RowProposal(index, provider.open(_request(prompt), provider.new_states()), list(prompt), 4)
+                for index, prompt in enumerate(prompts)
+            ]
+            return [() if span is None else span.tokens for span in provider.propose(rows)]
+
+        assert ask(PROMPTS) == [tokens for prompt in PROMPTS for tokens in ask([prompt])]
+
+    def test_its_declaration_and_its_provider_agree(
+        self, method: DraftMethod, provider: DraftProvider, drafter: Checkpoint | None
+    ) -> None:
+        assert method.describe(drafter) == provider.facts
+        assert len(provider.new_states()) == sum(layer.owns_state for layer in provider.facts.layout)
+
+    def _drafted(
+        self, provider: DraftProvider, model: TableModel, sampling: SamplingParams, prompt: tuple[int, ...]
+    ) -> Transcript:
+        source = provider.open(_request(prompt), provider.new_states())
+        return generate(model, _sampler(sampling, model), prompt, NUM_TOKENS, source=source)
+
+    def _run(
+        self, provider: DraftProvider | None, model: TableModel, sampling: SamplingParams, seed: int
+    ) -> Transcript:
+        prompt = PROMPTS[1]
+        source = None if provider is None else provider.open(_request(prompt), provider.new_states())
+        sampler = RowSampler(sampling, model.vocab_size, seed=seed)
+        return generate(model, sampler, prompt, 3, source=source, acceptance="rejection")
+
+
+_QUANTILE = 43.0
+"""Just above the 1 - 1e-6 quantile of chi-square with 8 degrees of freedom or fewer: two ids a step, three steps."""
+
+
+def _sampler(sampling: SamplingParams, model: TableModel) -> RowSampler:
+    return RowSampler(sampling, model.vocab_size, seed=sampling.seed or 0)
+
+
+def _request(prompt: tuple[int, ...]) -> Request:
+    return Request("contract", Rendered(prompt))
+
+
+def _third(transcript: Transcript) -> int:
+    return transcript.tokens[2]
+
+
+def _two_sample_statistic(one: npt.NDArray[np.int64], other: npt.NDArray[np.int64]) -> float:
+    seen = (one + other) > 0
+    return float((((one - other) ** 2)[seen] / (one + other)[seen]).sum())
