@@ -34,7 +34,7 @@ class FastTokenizer:
             TokenizerError: the library can't read the definition.
         """
         self._config = dict(config or {})
-        self._definition = definition
+        self.definition = definition
         try:
             self._library = tokenizers.Tokenizer.from_str(definition)
         except Exception as error:  # the library raises bare Exception
@@ -56,7 +56,7 @@ class FastTokenizer:
     def fingerprint(self) -> str:
         """Digest of the definition and of what the config says about BOS and EOS."""
         flags = [self._config.get("add_bos_token"), self._config.get("add_eos_token"), self.named_tokens]
-        return sha256(self._definition.encode() + json.dumps(flags, sort_keys=True).encode()).hexdigest()
+        return sha256(self.definition.encode() + json.dumps(flags, sort_keys=True).encode()).hexdigest()
 
     @property
     def eos_ids(self) -> frozenset[int]:
