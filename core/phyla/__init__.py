@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from phyla.errors import PhylaError
     from phyla.hookspecs import hookimpl
     from phyla.kv import CacheCodec, KVScheme, LayerSpec, LayerState
+    from phyla.library import Model, load
     from phyla.model import Claim, Family, LoadOptions, ModelFacts
     from phyla.model.binding import ModelBinding
     from phyla.model.step import StepInput, StepOutput
@@ -39,6 +40,7 @@ _HOMES = {
     "LayerSpec": "phyla.kv",
     "LayerState": "phyla.kv",
     "LoadOptions": "phyla.model",
+    "Model": "phyla.library",
     "ModelBinding": "phyla.model.binding",
     "ModelFacts": "phyla.model",
     "NamedSampler": "phyla.sampling",
@@ -58,6 +60,7 @@ _HOMES = {
     "StepOutput": "phyla.model.step",
     "TensorInfo": "phyla.checkpoint",
     "hookimpl": "phyla.hookspecs",
+    "load": "phyla.library",
     "setting": "phyla.settings",
 }
 
@@ -76,6 +79,7 @@ __all__ = [
     "LayerSpec",
     "LayerState",
     "LoadOptions",
+    "Model",
     "ModelBinding",
     "ModelFacts",
     "NamedSampler",
@@ -95,6 +99,7 @@ __all__ = [
     "StepOutput",
     "TensorInfo",
     "hookimpl",
+    "load",
     "setting",
 ]
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from phyla.backend.settings import BackendSettings
 from phyla.checkpoint import CheckpointOpener, folder_opener
 from phyla.engine.settings import EngineSettings
+from phyla.engine.trace import TraceSettings
 from phyla.hookspecs import hookimpl
 from phyla.kv import KVScheme
 from phyla.plugins.settings import PluginsSettings
+from phyla.sampling.settings import SamplingSettings
 from phyla.selection.settings import SelectionSettings
 from phyla.settings import PluginSettings
 
@@ -16,7 +18,7 @@ phyla_api = 1
 
 @hookimpl
 def phyla_settings() -> tuple[type[PluginSettings], ...]:
-    return (PluginsSettings, SelectionSettings, BackendSettings, EngineSettings)
+    return (PluginsSettings, SelectionSettings, BackendSettings, SamplingSettings, EngineSettings, TraceSettings)
 
 
 @hookimpl

@@ -52,13 +52,13 @@ class ServerSettings(PluginSettings, section="server"):
     shutdown_timeout_ms: int = setting(120_000, lever="SHUTDOWN_TIMEOUT_MS", gt=0)
     """Milliseconds that running requests get to finish after SIGINT or SIGTERM."""
 
-    temperature: float | None = setting(None, flag="--temperature", aliases=("--temp",), ge=0, le=5)
+    temperature: float | None = setting(None, ge=0, le=5)
     """Temperature of requests that name none; else the model's own, else 0.7."""
 
-    top_p: float | None = setting(None, flag="--top-p", ge=0, le=1)
+    top_p: float | None = setting(None, ge=0, le=1)
     """Nucleus mass of requests that name none; 0 is off."""
 
-    top_k: int | None = setting(None, flag="--top-k", ge=0, le=1_000_000)
+    top_k: int | None = setting(None, ge=0, le=1_000_000)
     """Tokens kept for requests that name none; 0 is off."""
 
     thinking: OnOff | None = setting(None, flag="--thinking")

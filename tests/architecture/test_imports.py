@@ -15,7 +15,7 @@ LAYERS = (
     {"draft"},
     {"engine"},
     {"plan", "selection", "plugins", "hookspecs", "builtin"},
-    {"library"},
+    {"library", "assembly"},
     {"cli", "testing"},
 )
 """Core's top-level modules, lowest first; a module imports its own layer and those below."""

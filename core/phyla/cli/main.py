@@ -10,6 +10,7 @@ import rich_click as click
 
 from phyla.cli.doctor import doctor
 from phyla.cli.explain import explain
+from phyla.cli.generate import generate
 from phyla.cli.plugins import list_plugins
 from phyla.cli.session import Session, open_session
 from phyla.errors import LayoutError, PhylaError, UnknownName, UsageError
@@ -63,7 +64,7 @@ def build_group(session: Session) -> click.RichGroup:
         context_settings={"help_option_names": ["--help", "-h"]},
     )
     group = click.version_option(importlib.metadata.version("phyla"), "--version", "-v", prog_name="phyla")(group)
-    for command in (list_plugins, explain, doctor):
+    for command in (list_plugins, explain, doctor, generate):
         group.add_command(command)
     session.manager.add_commands(group)
     return group

@@ -17,19 +17,19 @@ layers of the chunk are spread over several pieces instead."""
 
 
 def chunk_rule(
-    layout: Sequence[LayerSpec], num_prompt: int, scores_are_materialised: bool, explicit: int | None
+    layout: Sequence[LayerSpec], context_limit: int, scores_are_materialised: bool, explicit: int | None
 ) -> int:
-    """Tokens per prefill chunk of one request.
+    """Tokens per prefill chunk of a model; one number for all its prompts, so that chunk edges meet.
 
     An explicit value wins. Otherwise 2048, halved while a layer that materialises its scores would need more than
-    1 GiB for them, down to 8.
+    1 GiB for them at the longest prompt, down to 8.
     """
     if explicit is not None:
         return explicit
     chunk = AUTOMATIC_CHUNK
     if not scores_are_materialised:
         return chunk
-    while chunk > SMALLEST_AUTOMATIC_CHUNK and score_bytes(layout, num_prompt, chunk) > SCORE_WORKSPACE_BYTES:
+    while chunk > SMALLEST_AUTOMATIC_CHUNK and score_bytes(layout, context_limit, chunk) > SCORE_WORKSPACE_BYTES:
         chunk //= 2
     return chunk
 

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from phyla.engine.front import EngineHealth, EventSink, Shutdown
-from phyla.engine.listeners import Listener, Listeners
 from phyla.engine.loop import EngineLoop
 from phyla.engine.mailbox import Mailbox
-from phyla.engine.records import EngineStarted
+from phyla.engine.records import EngineStarted, Record
 from phyla.engine.runner import Runner, RunnerOptions
 from phyla.engine.scheduler import Limits, Scheduler
 from phyla.engine.services import Services
@@ -47,6 +46,10 @@ class Loaded:
     reuse: PrefixReuse
 
 
+def nobody_listens(record: Record) -> None:
+    """Drops the record."""
+
+
 @dataclass(frozen=True)
 class EngineSpec:
     """What an engine is made from."""
@@ -61,8 +64,10 @@ class EngineSpec:
     settings: EngineSettings = field(default_factory=EngineSettings)
     trace: TraceSettings = field(default_factory=TraceSettings)
     route: RouteOption = "auto"
-    samplers: Mapping[str, NamedSampler] = field(default_factory=dict)
-    listeners: Sequence[Listener] = ()
+    samplers: Sequence[NamedSampler] = ()
+    tell: Callable[[Record], None] = nobody_listens
+    """Takes records for listeners; must return at once."""
+
     now: Callable[[], float] = time.monotonic
 
 
@@ -72,7 +77,6 @@ class Engine:
     def __init__(self, spec: EngineSpec) -> None:
         self._spec = spec
         self._mailbox = Mailbox(spec.settings.queue)
-        self._listeners = Listeners(spec.listeners)
         self._sinks: tuple[EventSink, ...] = ()
         self._lock = threading.Lock()
         self._loop: EngineLoop | None = None
@@ -93,7 +97,6 @@ class Engine:
         self._is_loaded.wait()
         if self._load_error is not None:
             self._thread.join()
-            self._listeners.close()
             raise self._load_error
 
     def subscribe(self, sink: EventSink) -> Callable[[], None]:
@@ -144,7 +147,6 @@ class Engine:
     def close(self, timeout_seconds: float) -> Shutdown:
         self._mailbox.close("The engine is shutting down.")
         if not self._thread.is_alive():
-            self._listeners.close()
             return Shutdown(drained=self._death is None, timed_out=False)
         drained = self._mailbox.drained(timeout_seconds)
         num_cancelled = 0 if drained else self._mailbox.cancel_all()
@@ -154,7 +156,6 @@ class Engine:
         self._thread.join(CLOSE_GRACE_SECONDS)
         if self._thread.is_alive():
             self._die("The engine is stuck and didn't end when it was closed.")
-        self._listeners.close()
         return Shutdown(drained, not drained, num_cancelled)
 
     def _running(self) -> Loaded:
@@ -186,7 +187,7 @@ class Engine:
         self._loop = self._make_loop(loaded)
         facts = self._spec.facts
         seconds = self._spec.now() - began
-        self._listeners.tell(EngineStarted(self._spec.model_id, facts.family, seconds, facts.weight_bytes.total))
+        self._spec.tell(EngineStarted(self._spec.model_id, facts.family, seconds, facts.weight_bytes.total))
         return self._loop
 
     def _serve(self, loop: EngineLoop) -> None:
@@ -217,9 +218,9 @@ class Engine:
             samplers=spec.samplers,
             eos_ids=frozenset(spec.facts.eos_ids) | spec.tokenizer.eos_ids,
             is_solo=self._is_solo,
-            explicit_chunk=settings.prefill_chunk,
+            chunk_tokens=spec.admission.fit.chunk_tokens,
             emit=self._emit,
-            tell=self._listeners.tell,
+            tell=self._spec.tell,
             now=spec.now,
             trace=open_trace(spec.trace, spec.now),
         )

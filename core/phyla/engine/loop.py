@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from phyla.engine import endings
-from phyla.engine.chunks import chunk_rule
 from phyla.engine.counters import Counters
 from phyla.engine.mailbox import Mailbox
 from phyla.engine.opening import RowOpener
@@ -85,14 +84,11 @@ class EngineLoop:
                     future.set_exception(error)
 
     def _job(self, request: Request) -> Job:
-        facts = self._services.facts
-        num_prompt = len(request.rendered.ids)
-        chunk = chunk_rule(facts.layout, num_prompt, facts.scores_are_materialised, self._services.explicit_chunk)
         return Job(
             request_id=request.request_id,
-            num_prompt=num_prompt,
+            num_prompt=len(request.rendered.ids),
             num_samples=request.num_samples,
-            chunk_tokens=chunk,
+            chunk_tokens=self._services.chunk_tokens,
             projected_bytes=self._services.admission.projected_bytes(request),
             is_solo=self._services.is_solo(request),
             atomic_spans=tuple((span.start, span.start + span.num_tokens) for span in request.rendered.media),

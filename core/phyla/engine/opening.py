@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from phyla.engine.answer import Answer
 from phyla.engine.row import Clock, Row
 from phyla.engine.scheduler import RowKey
-from phyla.errors import UnknownName
-from phyla.sampling.sampler import RowSampler
+from phyla.sampling.named import row_sampler
 
 if TYPE_CHECKING:
     from phyla.engine.services import Services
     from phyla.request import Request
+    from phyla.sampling.sampler import RowSampler
 
 
 @dataclass(frozen=True)
@@ -59,20 +59,10 @@ class RowOpener:
         )
 
     def _sampler(self, request: Request, sample: int) -> RowSampler:
-        params = request.sampling
-        processors: list[Any] = []
-        samplers: list[Any] = []
-        for name in params.processors:
-            if name not in self.services.samplers:
-                raise UnknownName("sampler or logits processor", name, self.services.samplers)
-            declared = self.services.samplers[name]
-            (samplers if declared.role == "sampler" else processors).append(declared.create(request))
-        return RowSampler(
-            params,
-            self.services.facts.vocab_size,
-            self.services.eos_ids,
-            # Samples of one seeded request differ, and are the same ones every time.
-            seed=None if params.seed is None else params.seed + sample,
-            processors=processors,
-            sampler=samplers[-1] if samplers else None,
+        return row_sampler(
+            request,
+            vocab_size=self.services.facts.vocab_size,
+            eos_ids=self.services.eos_ids,
+            named=self.services.samplers,
+            sample=sample,
         )

@@ -38,3 +38,6 @@ class RequestFinished:
     outcome: Literal["stop", "length", "cancelled", "failed"]
     usage: Usage | None
     error: str | None = None
+
+
+Record = EngineStarted | StepFinished | RequestFinished

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from phyla.engine.admission import Admission
-    from phyla.engine.listeners import Record
+    from phyla.engine.records import Record
     from phyla.engine.reuse import PrefixReuse
     from phyla.engine.trace import Trace
     from phyla.model.facts import ModelFacts
@@ -25,12 +25,14 @@ class Services:
     tokenizer: Tokenizer
     admission: Admission
     reuse: PrefixReuse
-    samplers: Mapping[str, NamedSampler]
+    samplers: Sequence[NamedSampler]
     eos_ids: frozenset[int]
     """Of model and tokenizer together."""
 
     is_solo: Callable[[Request], bool]
-    explicit_chunk: int | None
+    chunk_tokens: int
+    """Of a prefill chunk without company."""
+
     emit: Callable[[Sequence[EngineEvent]], None]
     tell: Callable[[Record], None]
     now: Callable[[], float]

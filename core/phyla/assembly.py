@@ -1,0 +1,92 @@
+"""From a plan's parts to what an engine is made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from phyla.engine.admission import Admission
+from phyla.engine.engine import EngineSpec, Loaded
+from phyla.engine.memory import USABLE_SHARE, FitEquation
+from phyla.engine.records import EngineStarted, Record, StepFinished
+from phyla.engine.reuse import NoReuse
+from phyla.engine.settings import EngineSettings
+from phyla.engine.trace import TraceSettings
+from phyla.kv.plain import dtype_bytes
+from phyla.kv.row_state import RowState
+from phyla.tokenizer.render import PromptRenderer
+
+if TYPE_CHECKING:
+    from phyla.model import ModelFacts
+    from phyla.plan import Plan
+    from phyla.plugins import PluginManager
+    from phyla.selection import Parts
+    from phyla.settings import Settings
+    from phyla.tokenizer import Tokenizer
+
+
+def engine_spec(parts: Parts, tokenizer: Tokenizer, manager: PluginManager, settings: Settings) -> EngineSpec:
+    """What the engine of this plan is made from; nothing is loaded yet."""
+    plan, layout = parts.plan, parts.plan.facts.layout
+    chosen = settings.section(EngineSettings)
+
+    def load() -> Loaded:
+        return Loaded(parts.bind(), NoReuse(lambda: RowState.fresh(layout, parts.new_state)))
+
+    def tell(record: Record) -> None:
+        if isinstance(record, StepFinished):
+            manager.step_finished(record)
+        elif isinstance(record, EngineStarted):
+            manager.engine_started(record)
+        else:
+            manager.request_finished(record)
+
+    return EngineSpec(
+        model_id=plan.model_id,
+        facts=plan.facts,
+        tokenizer=tokenizer,
+        admission=_admission(parts, chosen),
+        load=load,
+        settings=chosen,
+        trace=settings.section(TraceSettings),
+        route=plan.route,
+        samplers=tuple(one.value for one in manager.samplers(settings)),
+        tell=tell,
+    )
+
+
+def renderer_of(parts: Parts, tokenizer: Tokenizer) -> PromptRenderer:
+    """The renderer of this model's prompts."""
+    facts = parts.plan.facts
+    reasoning = None if facts.reasoning is None else (facts.reasoning.start, facts.reasoning.end)
+    template = parts.checkpoint.chat_template
+    return PromptRenderer(tokenizer, template, reasoning=reasoning, default_thinking=facts.default_thinking)
+
+
+def _admission(parts: Parts, chosen: EngineSettings) -> Admission:
+    plan, facts = parts.plan, parts.plan.facts
+    fit = FitEquation(
+        layout=facts.layout,
+        bytes_per_token=lambda layer: parts.schemes[layer.index].value.bytes_per_token(layer, plan.dtype),
+        weight_bytes=_weight_bytes(plan, facts),
+        chunk_tokens=plan.identity.prefill_chunk,
+        element_bytes=dtype_bytes(plan.dtype),
+        scores_are_materialised=facts.scores_are_materialised,
+    )
+    device = plan.backend
+    usable = min(int(device.memory_bytes * USABLE_SHARE), device.working_set_bytes)
+    return Admission(
+        vocab_size=facts.vocab_size,
+        context_limit=min(facts.context_limit, chosen.context_limit or facts.context_limit),
+        fit=fit,
+        usable_bytes=chosen.memory_budget or usable,
+        memory_budget_bytes=chosen.memory_budget,
+        kv_budget_bytes=chosen.kv_budget,
+        default_max_tokens=chosen.max_tokens,
+    )
+
+
+def _weight_bytes(plan: Plan, facts: ModelFacts) -> int:
+    """As they are held, not as they are stored: an upcast checkpoint takes more."""
+    if facts.quantization is not None and plan.weights == "stored":
+        return facts.weight_bytes.total
+    return facts.weight_bytes.total * dtype_bytes(plan.dtype) // dtype_bytes(facts.stored_dtype)

@@ -1,0 +1,108 @@
+"""The library over a tiny checkpoint on disk, through discovery, selection and the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import phyla
+import pytest
+from phyla.cli.generate import GenerateOptions, run_generate
+from phyla.errors import RequestError, UnknownName, UsageError
+from phyla.plugins import discover
+from phyla.settings import load_settings
+from phyla.testing.tiny import tiny_checkpoint
+from phyla.testing.tiny.configs import tiny_config
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_checkpoint(tmp_path_factory.mktemp("models") / "tiny-llama", tiny_config("llama"))
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Iterator[phyla.Model]:
+    with phyla.load(str(folder), batch=4) as loaded:
+        yield loaded
+
+
+def test_text_and_its_ids_are_continued_alike(model: phyla.Model) -> None:
+    ids = model.tokenizer.encode("hello there", add_special=True)
+    assert model.generate("hello there", max_tokens=8).token_ids == model.generate(ids, max_tokens=8).token_ids
+
+
+def test_a_conversation_goes_through_the_template(model: phyla.Model) -> None:
+    answer = model.chat([{"role": "user", "content": "hi"}], max_tokens=4)
+    rendered = model.renderer.render_chat([{"role": "user", "content": "hi"}])
+    assert answer.token_ids == model.generate(rendered, max_tokens=4).token_ids
+    assert answer.usage.num_prompt_tokens == len(rendered.ids)
+
+
+def test_a_stream_says_what_the_whole_says(model: phyla.Model) -> None:
+    pieces = list(model.stream("abc", max_tokens=6))
+    whole = model.generate("abc", max_tokens=6)
+    assert "".join(piece.text for piece in pieces if not piece.special) == whole.text
+    assert pieces[-1].finish_reason == whole.finish_reason == "length"
+
+
+def test_leaving_a_stream_early_cancels_its_request(model: phyla.Model) -> None:
+    stream = model.stream("abc", max_tokens=1000)
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]
+    assert model.generate("abc", max_tokens=2).usage.num_completion_tokens == 2
+
+
+def test_logprobs_come_one_per_token(model: phyla.Model) -> None:
+    answer = model.generate("abc", max_tokens=3, top_logprobs=2)
+    assert answer.logprobs is not None
+    assert [len(one.top) for one in answer.logprobs] == [2, 2, 2]
+
+
+def test_samples_come_together(model: phyla.Model) -> None:
+    answer = model.generate("abc", max_tokens=6, num_samples=3, temperature=2.0, seed=1)
+    assert len(answer.samples) == 3
+    assert answer.samples[0].token_ids == answer.token_ids
+    assert len({one.token_ids for one in answer.samples}) > 1
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"max_tokns": 3}, UsageError, "max_tokns"),
+        ({"max_tokens": 0}, RequestError, "max_tokens"),
+        ({"temperature": -1.0}, RequestError, "temperature"),
+        ({"logits_processors": ["nobody"]}, RequestError, "nobody"),
+        ({"num_samples": 0}, RequestError, "samples"),
+    ],
+)
+def test_bad_options_are_refused(
+    model: phyla.Model, options: dict[str, object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        model.generate("abc", **options)
+
+
+def test_a_prompt_past_the_context_is_refused(model: phyla.Model) -> None:
+    with pytest.raises(phyla.PhylaError, match="context limit"):
+        model.generate([1] * (model.facts.context_limit + 1))
+
+
+def test_an_unknown_setting_names_the_near_match(folder: Path) -> None:
+    with pytest.raises(UnknownName, match="--batch"):
+        phyla.load(str(folder), bach=2)
+
+
+def test_a_closed_model_says_so(folder: Path) -> None:
+    with phyla.load(str(folder)) as loaded:
+        pass
+    with pytest.raises(phyla.PhylaError, match="shutting down"):
+        loaded.generate("abc")
+
+
+def test_the_command_writes_what_the_library_answers(folder: Path, model: phyla.Model) -> None:
+    manager = discover()
+    settings = load_settings(manager.settings_sections(), flags={"--max-tokens": 5})
+    written: list[str] = []
+    usage = run_generate(str(folder), GenerateOptions("abc", raw=True), manager, settings, written.append)
+    assert "".join(written) == model.generate("abc", max_tokens=5).text
+    assert usage.num_completion_tokens == 5
