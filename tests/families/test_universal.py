@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from phyla.checkpoint.folder import FolderCheckpoint
 from phyla.errors import DamagedCheckpoint, UnsupportedModel
 from phyla.model import Claim
 from phyla.testing.family import FamilyContract
 from phyla.testing.parity import MlxLmParityContract
-from phyla.testing.tiny import tiny_config
+from phyla.testing.stepping import load_options
+from phyla.testing.tiny import tensor_shapes, tiny_checkpoint, tiny_config
 from phyla_universal import UniversalFamily
 from phyla_universal.config import decoder_config
+from phyla_universal.describe import is_tied
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -102,11 +105,81 @@ class TestQuantisedParity(Universal, MlxLmParityContract):
         },
     )
     dtype = "bfloat16"
+    chunk = 256
+
+
+class QuantisedWhole(Universal, MlxLmParityContract):
+    """Every matrix in one form, embedding and head included."""
+
+    dtype = "bfloat16"
+    chunk = 256
+
+
+class TestEightBitsParity(QuantisedWhole):
+    config = tiny_config("qwen2", quantization={"group_size": 64, "bits": 8})
+
+
+class TestThreeBitsParity(QuantisedWhole):
+    config = tiny_config("llama", quantization={"group_size": 64, "bits": 3})
+
+
+class TestMxfp4Parity(QuantisedWhole):
+    config = tiny_config("qwen3", quantization={"group_size": 32, "bits": 4, "mode": "mxfp4"})
+
+
+class TestMxfp8Parity(QuantisedWhole):
+    config = tiny_config("llama", quantization={"group_size": 32, "bits": 8, "mode": "mxfp8"})
+
+
+class TestNvfp4Parity(QuantisedWhole):
+    config = tiny_config("llama", quantization={"group_size": 16, "bits": 4, "mode": "nvfp4"})
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "iquestcoder", "xverse", "qwen2", "qwen3"])
 def test_known_architectures_are_claimed_as_known(name):
     assert UniversalFamily().claim({"model_type": name}) is Claim.CLOSE
+
+
+def test_a_config_that_does_not_say_is_tied_if_there_is_no_head(tmp_path):
+    silent = {key: value for key, value in LLAMA.items() if key != "tie_word_embeddings"}
+    with_head = tensor_shapes(LLAMA)
+    without = {name: shape for name, shape in with_head.items() if name != "lm_head.weight"}
+    for name, shapes, expected in (("untied", with_head, False), ("tied", without, True)):
+        folder = tiny_checkpoint(tmp_path / name, silent, tokenizer=False, shapes=shapes)
+        assert is_tied(FolderCheckpoint.open(folder)) is expected
+
+
+def test_a_tied_model_ignores_a_head_that_is_there(tmp_path):
+    shapes = tensor_shapes(LLAMA)
+    folder = tiny_checkpoint(tmp_path / "model", {**LLAMA, "tie_word_embeddings": True}, tokenizer=False, shapes=shapes)
+    checkpoint = FolderCheckpoint.open(folder)
+    facts = UniversalFamily().describe(checkpoint)
+    UniversalFamily().bind(checkpoint, facts, load_options())
+    assert facts.weight_bytes.total == sum(
+        info.num_bytes for name, info in checkpoint.tensor_infos().items() if name != "lm_head.weight"
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "is_noted"),
+    [
+        (tiny_config("qwen2", sliding_window=4096, use_sliding_window=False), False),
+        (tiny_config("qwen2", sliding_window=4096, use_sliding_window=True), True),
+        ({**MISTRAL, "sliding_window": 4096}, True),
+        (LLAMA_SLIDING, False),
+        (LLAMA, False),
+    ],
+)
+def test_a_window_that_is_not_applied_is_noted(tmp_path, config, is_noted):
+    checkpoint = FolderCheckpoint.open(tiny_checkpoint(tmp_path / "model", config, tokenizer=False))
+    notes = UniversalFamily().describe(checkpoint).notes
+    assert any("sliding_window" in note for note in notes) is is_noted
+
+
+def test_sliding_layers_are_laid_out_with_their_window(tmp_path):
+    checkpoint = FolderCheckpoint.open(tiny_checkpoint(tmp_path / "model", LLAMA_SLIDING, tokenizer=False))
+    layout = UniversalFamily().describe(checkpoint).layout
+    assert [(layer.kind, layer.window) for layer in layout] == [*[("sliding", 8)] * 3, ("full", None)]
 
 
 def test_newer_configs_nest_the_base_and_the_stretching_together():
