@@ -12,6 +12,7 @@ from phyla.output import (
     ReasoningDelta,
     TextDelta,
     ToolArgumentsDelta,
+    ToolCallEnd,
     ToolCallStart,
 )
 from phyla.request import Finished, Token
@@ -24,6 +25,7 @@ class ToolCall:
     name: str
     id: str = field(default_factory=lambda: f"call_{uuid.uuid4().hex[:8]}")
     arguments: str = ""
+    is_complete: bool = False
 
     def openai(self) -> dict[str, Any]:
         function = {"name": self.name, "arguments": self.arguments or "{}"}
@@ -57,7 +59,8 @@ class Answer:
         return self._note([*pieces, *self._parser.finish()])
 
     def finish_reason(self, event: Finished) -> str:
-        if self.calls:
+        """Calls come before everything, unless the cap cut one short: its arguments are no JSON then."""
+        if self.calls and (event.reason != "length" or all(call.is_complete for call in self.calls)):
             return "tool_calls"
         return "length" if event.reason == "length" else "stop"
 
@@ -71,4 +74,6 @@ class Answer:
                 self.calls.append(ToolCall(piece.name))
             elif isinstance(piece, ToolArgumentsDelta):
                 self.calls[piece.index].arguments += piece.json_text
+            elif isinstance(piece, ToolCallEnd):
+                self.calls[piece.index].is_complete = True
         return pieces

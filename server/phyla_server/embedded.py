@@ -7,6 +7,8 @@ import socket
 import threading
 from types import TracebackType
 
+from phyla import Settings
+
 from phyla_server.http_server import HttpServer
 from phyla_server.keys import KeyRing
 from phyla_server.listening import open_listener
@@ -19,9 +21,9 @@ START_SECONDS = 10.0
 class EmbeddedServer:
     """`with EmbeddedServer(model, settings) as server:` serves until the block ends."""
 
-    def __init__(self, model: ServedModel, settings: ServerSettings, keys: KeyRing | None = None) -> None:
-        self._keys = keys if keys is not None else KeyRing.from_settings(settings)
-        self._listener: socket.socket = open_listener(settings, self._keys)
+    def __init__(self, model: ServedModel, settings: Settings, keys: KeyRing | None = None) -> None:
+        self._keys = keys if keys is not None else KeyRing.from_settings(settings.section(ServerSettings))
+        self._listener: socket.socket = open_listener(settings.section(ServerSettings), self._keys)
         self._server = HttpServer(model, settings, self._keys, self._listener, owner="embedded")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="phyla-server", daemon=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import uvicorn
+from phyla import Settings
 
 from phyla_server.app import create_app
 from phyla_server.generation import GenerationService
@@ -36,7 +37,7 @@ class HttpServer:
     def __init__(
         self,
         model: ServedModel,
-        settings: ServerSettings,
+        settings: Settings,
         keys: KeyRing,
         listener: socket.socket,
         *,
@@ -44,7 +45,8 @@ class HttpServer:
         plugin_routes: Sequence[Any] = (),
     ) -> None:
         self._model = model
-        self._settings = settings
+        self._all_settings = settings
+        self._settings = settings.section(ServerSettings)
         self._keys = keys
         self._listener = listener
         self._owner = owner
@@ -75,7 +77,7 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         generation = GenerationService(self._model.engine, loop)
         preparation = Preparation()
-        serving = Serving(self._model, self._settings, generation, preparation, self._owner)
+        serving = Serving(self._model, self._all_settings, generation, preparation, self._owner)
         self._uvicorn = _Uvicorn(self._config(serving), self.ready)
         self._uvicorn.should_exit = self._is_stopping
         watchdog = asyncio.create_task(self._watch(generation))

@@ -8,22 +8,10 @@ from typing import Any
 from phyla.request import Token
 from phyla.tokenizer import Tokenizer
 
-from phyla_server.errors import bad_request
 from phyla_server.fields import Fields
 
 MAX_TOP = 20
 MAX_TOP_PEER = 11
-
-
-def read_chat_logprobs(fields: Fields, *, peer_shape: bool = False) -> int | None:
-    """How many alternatives per token; 0 only the chosen one's, None no log-probabilities."""
-    wanted = fields.flag("logprobs")
-    top = fields.integer("top_logprobs", least=None, most=MAX_TOP_PEER if peer_shape else MAX_TOP)
-    if top is not None and top < -1:
-        raise bad_request("top_logprobs must be at least 0", "top_logprobs")
-    if top is not None and top > 0:
-        return top
-    return 0 if wanted else None
 
 
 def read_text_logprobs(fields: Fields) -> int | None:
@@ -37,14 +25,14 @@ def read_text_logprobs(fields: Fields) -> int | None:
 class LogprobsShape:
     """Renders tokens for one request."""
 
-    def __init__(self, tokenizer: Tokenizer, *, num_top: int, peer_shape: bool = False) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, num_top: int, is_peer: bool = False) -> None:
         self._tokenizer = tokenizer
         self._num_top = num_top
-        self._peer_shape = peer_shape
+        self._is_peer = is_peer
 
     def chat(self, tokens: Sequence[Token]) -> dict[str, Any]:
         """`{"content": [...]}`: one entry per generated token, reasoning and markup included."""
-        if self._peer_shape:
+        if self._is_peer:
             return {"content": [self._peer_entry(token) for token in tokens if token.logprobs is not None]}
         return {"content": [self._entry(token) for token in tokens if token.logprobs is not None], "refusal": None}
 

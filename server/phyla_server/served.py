@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from phyla.engine import EngineFront
 from phyla.model.facts import ModelFacts
-from phyla.output import OutputParserFactory
+from phyla.output import OutputParser, OutputParserFactory, ParserContext, choose_parser
+from phyla.request import Rendered
 from phyla.tokenizer import Tokenizer
 from phyla.tokenizer.render import PromptRenderer
 
@@ -26,3 +28,61 @@ class ServedModel:
 
     enforces_constraints: bool = False
     """Whether a grammar engine was chosen, so that structured output can be promised."""
+
+    xtc_special_ids: tuple[int, ...] = ()
+    """Ids that XTC never removes: end of sequence, and the newline where it is one token."""
+
+    def create_parser(self, rendered: Rendered) -> OutputParser:
+        """A fresh parser for one sample that follows this prompt."""
+        start, end = self.reasoning or (None, None)
+        context = ParserContext(
+            tools=rendered.tools,
+            starts_in_reasoning=rendered.starts_in_reasoning,
+            reasoning_start=start,
+            reasoning_end=end,
+        )
+        return self.parser.create(context)
+
+
+def served_model(
+    *,
+    model_id: str,
+    facts: ModelFacts,
+    tokenizer: Tokenizer,
+    renderer: PromptRenderer,
+    engine: EngineFront,
+    template: str | None,
+    parsers: Iterable[OutputParserFactory] = (),
+    parser_name: str | None = None,
+    enforces_constraints: bool = False,
+) -> ServedModel:
+    """Work out what the parts say about how answers are read.
+
+    Raises:
+        UsageError: there is no parser of that name, or two claim the template.
+    """
+    parser = choose_parser(parsers, asked=parser_name, family_default=facts.output_parser, template=template)
+    return ServedModel(
+        model_id=model_id,
+        facts=facts,
+        tokenizer=tokenizer,
+        renderer=renderer,
+        engine=engine,
+        parser=parser,
+        reasoning=_reasoning(facts, parser, template),
+        enforces_constraints=enforces_constraints,
+        xtc_special_ids=_xtc_special_ids(tokenizer, facts.eos_ids),
+    )
+
+
+def _reasoning(facts: ModelFacts, parser: OutputParserFactory, template: str | None) -> tuple[str, str] | None:
+    """The family's markers, else those of the dialect that the template writes."""
+    if facts.reasoning is not None:
+        return facts.reasoning.start, facts.reasoning.end
+    shown = (pair for pair in parser.reasoning if template is not None and all(marker in template for marker in pair))
+    return next(shown, None)
+
+
+def _xtc_special_ids(tokenizer: Tokenizer, eos_ids: tuple[int, ...]) -> tuple[int, ...]:
+    newline = tokenizer.encode("\n")
+    return tuple(sorted({*eos_ids, *tokenizer.eos_ids, *(newline if len(newline) == 1 else ())}))

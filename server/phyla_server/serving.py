@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
-from phyla.output import OutputParser, ParserContext
-from phyla.request import Rendered
-from phyla.tokenizer import Tokenizer
+from phyla import Settings
+from phyla.sampling.defaults import SamplingDefaults, merge_defaults
+from phyla.sampling.settings import SamplingSettings
 
 from phyla_server.generation import GenerationService
 from phyla_server.preparation import Preparation
-from phyla_server.sampling_fields import SamplingDefaults
 from phyla_server.served import ServedModel
 from phyla_server.settings import ServerSettings
 
@@ -24,7 +24,7 @@ class Serving:
     """One running server. Nothing in it changes after start but the services' own state."""
 
     model: ServedModel
-    settings: ServerSettings
+    all_settings: Settings
     generation: GenerationService
     preparation: Preparation
     owner: Owner = "serve"
@@ -32,23 +32,9 @@ class Serving:
     """Unix seconds."""
 
     @property
+    def settings(self) -> ServerSettings:
+        return self.all_settings.section(ServerSettings)
+
+    @cached_property
     def defaults(self) -> SamplingDefaults:
-        one = self.settings
-        return SamplingDefaults(one.temperature, one.top_p, one.top_k, self.model.facts.sampling_defaults)
-
-    def parser_for(self, rendered: Rendered) -> OutputParser:
-        """A fresh parser for one sample that follows this prompt."""
-        start, end = self.model.reasoning or (None, None)
-        context = ParserContext(
-            tools=rendered.tools,
-            starts_in_reasoning=rendered.starts_in_reasoning,
-            reasoning_start=start,
-            reasoning_end=end,
-        )
-        return self.model.parser.create(context)
-
-
-def xtc_special_ids(tokenizer: Tokenizer, eos_ids: tuple[int, ...]) -> tuple[int, ...]:
-    """Ids that XTC never removes: end of sequence, and the newline where it is one token."""
-    newline = tokenizer.encode("\n")
-    return tuple(sorted({*eos_ids, *tokenizer.eos_ids, *(newline if len(newline) == 1 else ())}))
+        return merge_defaults(self.all_settings.section(SamplingSettings), self.model.facts.sampling_defaults)

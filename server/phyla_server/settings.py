@@ -1,4 +1,4 @@
-"""The `[server]` section: where to listen, whom to trust, what to assume where a request is silent."""
+"""The `[server]` section: where to listen and whom to trust."""
 
 from __future__ import annotations
 
@@ -51,15 +51,6 @@ class ServerSettings(PluginSettings, section="server"):
 
     shutdown_timeout_ms: int = setting(120_000, lever="SHUTDOWN_TIMEOUT_MS", gt=0)
     """Milliseconds that running requests get to finish after SIGINT or SIGTERM."""
-
-    temperature: float | None = setting(None, ge=0, le=5)
-    """Temperature of requests that name none; else the model's own, else 0.7."""
-
-    top_p: float | None = setting(None, ge=0, le=1)
-    """Nucleus mass of requests that name none; 0 is off."""
-
-    top_k: int | None = setting(None, ge=0, le=1_000_000)
-    """Tokens kept for requests that name none; 0 is off."""
 
     thinking: OnOff | None = setting(None, flag="--thinking")
     """Whether turns think where the request doesn't say; else the model's own default."""

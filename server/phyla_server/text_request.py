@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from phyla.request import Rendered, Request
+from phyla.sampling.resolve import resolve_sampling
 
 from phyla_server.affinity import read_session_id, read_trace_id
 from phyla_server.body import parse_object
 from phyla_server.chat_request import MAX_SAMPLES, read_include_usage
 from phyla_server.constraints import read_constraint
+from phyla_server.ending_fields import read_max_tokens, read_stop
 from phyla_server.errors import bad_request
 from phyla_server.fields import Fields
 from phyla_server.incoming import Incoming
-from phyla_server.limits import cap_tokens
 from phyla_server.logprobs import LogprobsShape, read_text_logprobs
-from phyla_server.sampling_fields import read_max_tokens, read_sampling, read_stop
 from phyla_server.served import ServedModel
-from phyla_server.serving import Serving, xtc_special_ids
+from phyla_server.serving import Serving
 from phyla_server.text_encoder import TextShape
 
 MAX_PROMPTS = 64
@@ -51,13 +51,13 @@ def prepare_text(serving: Serving, incoming: Incoming) -> PreparedText:
     common = Request(
         request_id=completion_id,
         rendered=prompts[0],
-        sampling=read_sampling(
-            fields,
+        sampling=resolve_sampling(
+            {**fields.body, "logprobs": num_logprobs is not None, "top_logprobs": num_logprobs or -1},
             serving.defaults,
             vocab_size=model.facts.vocab_size,
-            xtc_special_ids=xtc_special_ids(model.tokenizer, model.facts.eos_ids),
-            num_logprobs=num_logprobs,
+            xtc_special_ids=model.xtc_special_ids,
         ),
+        max_tokens=read_max_tokens(fields),
         stop=read_stop(fields),
         num_samples=num_samples,
         constraint=read_constraint(fields, enforced=model.enforces_constraints),
@@ -65,13 +65,11 @@ def prepare_text(serving: Serving, incoming: Incoming) -> PreparedText:
         session_id=read_session_id(fields.body, incoming.headers),
         trace_id=read_trace_id(incoming.headers),
     )
-    max_tokens = read_max_tokens(fields)
     requests = tuple(
         replace(
             common,
             request_id=completion_id if len(prompts) == 1 else f"{completion_id}-{index}",
             rendered=rendered,
-            max_tokens=cap_tokens(rendered, max_tokens, model.facts.context_limit),
         )
         for index, rendered in enumerate(prompts)
     )

@@ -8,18 +8,23 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from phyla import Settings
 from phyla.checkpoint.folder import FolderCheckpoint
-from phyla.model.facts import ModelFacts, WeightBytes
-from phyla.output import PLAIN, OutputParserFactory
+from phyla.model.facts import ModelFacts, ReasoningMarkers, WeightBytes
+from phyla.output import OutputParserFactory
 from phyla.request import Request
+from phyla.sampling.settings import SamplingSettings
 from phyla.testing.scripted_front import Script, ScriptedFront
 from phyla.testing.tiny import tiny_checkpoint, tiny_config
 from phyla.tokenizer import Tokenizer
 from phyla.tokenizer.render import PromptRenderer
+from phyla_dialects.catalog import DIALECTS
 from phyla_server.embedded import EmbeddedServer
 from phyla_server.keys import KeyRing
-from phyla_server.served import ServedModel
+from phyla_server.served import served_model
 from phyla_server.settings import ServerSettings
+
+THINK = ("<think>", "</think>")
 
 
 class Running:
@@ -59,7 +64,7 @@ def tokenizer(checkpoint: FolderCheckpoint) -> Tokenizer:
 
 @pytest.fixture(scope="session")
 def renderer(checkpoint: FolderCheckpoint, tokenizer: Tokenizer) -> Iterator[PromptRenderer]:
-    renderer = PromptRenderer(tokenizer, checkpoint.chat_template)
+    renderer = PromptRenderer(tokenizer, checkpoint.chat_template, reasoning=THINK)
     yield renderer
     renderer.close()
 
@@ -72,8 +77,8 @@ def serve(checkpoint: FolderCheckpoint, tokenizer: Tokenizer, renderer: PromptRe
     def start(
         script: Script | str = "Hello there, friend.",
         *,
-        parser: OutputParserFactory = PLAIN,
-        reasoning: tuple[str, str] | None = ("<think>", "</think>"),
+        parser: str | None = None,
+        parsers: Sequence[OutputParserFactory] = DIALECTS,
         template: str | None = checkpoint.chat_template,
         keys: KeyRing | None = None,
         facts: Mapping[str, Any] | None = None,
@@ -91,17 +96,22 @@ def serve(checkpoint: FolderCheckpoint, tokenizer: Tokenizer, renderer: PromptRe
             "context_limit": 4096,
             "weight_bytes": WeightBytes(0),
             "stored_dtype": "float32",
+            "reasoning": ReasoningMarkers(*THINK),
         }
-        model = ServedModel(
+        model = served_model(
             model_id="phyla/scripted",
             facts=ModelFacts(**known | dict(facts or {})),
             tokenizer=tokenizer,
             renderer=renderer if template == checkpoint.chat_template else PromptRenderer(tokenizer, template),
             engine=engine,
-            parser=parser,
-            reasoning=reasoning,
+            template=template,
+            parsers=parsers,
+            parser_name=parser,
         )
-        server = EmbeddedServer(model, ServerSettings(port=0, **settings), keys)
+        own = {name: value for name, value in settings.items() if name in SamplingSettings.model_fields}
+        rest = {name: value for name, value in settings.items() if name not in own}
+        filled = Settings([ServerSettings(port=0, **rest), SamplingSettings(**own)])
+        server = EmbeddedServer(model, filled, keys)
         server.start()
         started.append(Running(server, engine, tokenizer))
         return started[-1]

@@ -9,13 +9,15 @@ class PlainParser:
     """Splits `reasoning_start ... reasoning_end` from the rest; knows no tool calls.
 
     Special tokens other than the markers are dropped. A marker may also come as ordinary text cut anywhere: the longest
-    tail that could still become one is held back.
+    tail that could still become one is held back. Reasoning only opens where the answer begins: further on, a marker is
+    something that the model writes about.
     """
 
     def __init__(self, context: ParserContext) -> None:
         self._start = context.reasoning_start
         self._end = context.reasoning_end
         self._in_reasoning = context.starts_in_reasoning and self._end is not None
+        self._can_open = not self._in_reasoning
         self._held = ""
 
     def feed(self, text: str, special: bool = False) -> list[Piece]:
@@ -30,21 +32,28 @@ class PlainParser:
 
     def _drain(self) -> list[Piece]:
         pieces: list[Piece] = []
-        while (marker := self._end if self._in_reasoning else self._start) is not None:
+        while (marker := self._marker()) is not None:
             before, found, after = self._held.partition(marker)
-            if not found:
+            if not found or (not self._in_reasoning and before.strip()):
                 break
             pieces += self._said(before)
-            self._in_reasoning = not self._in_reasoning
+            self._in_reasoning, self._can_open = not self._in_reasoning, False
             self._held = after
         keep = num_held_back(self._held, marker)
         certain = self._held[: len(self._held) - keep]
         self._held = self._held[len(certain) :]
         return pieces + self._said(certain)
 
+    def _marker(self) -> str | None:
+        """What would change the state next, if anything still can."""
+        if self._in_reasoning:
+            return self._end
+        return self._start if self._can_open and self._end is not None else None
+
     def _said(self, text: str) -> list[Piece]:
         if not text:
             return []
+        self._can_open = self._can_open and not text.strip()
         return [ReasoningDelta(text) if self._in_reasoning else TextDelta(text)]
 
 

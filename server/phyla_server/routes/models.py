@@ -8,6 +8,7 @@ from typing import Any
 from litestar import Response, get
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
+from phyla.sampling.settings import SamplingSettings
 
 import phyla_server
 from phyla_server.encoder import dump
@@ -47,7 +48,7 @@ def model_routes(serving: Serving) -> list[HTTPRouteHandler]:
 
 def model_objects(serving: Serving) -> Sequence[Mapping[str, Any]]:
     """The served model first."""
-    model, facts, settings = serving.model, serving.model.facts, serving.settings
+    model, facts, chosen = serving.model, serving.model.facts, serving.all_settings.section(SamplingSettings)
     generation = facts.sampling_defaults
     capabilities = {
         "chat_completions": True,
@@ -75,9 +76,9 @@ def model_objects(serving: Serving) -> Sequence[Mapping[str, Any]]:
         "embeddings": False,
         "capabilities": capabilities,
         "gen_defaults": {
-            "temperature": _first(settings.temperature, generation.get("temperature")),
-            "top_p": _first(settings.top_p, generation.get("top_p")),
-            "top_k": _first(settings.top_k, generation.get("top_k")),
+            "temperature": _first(chosen.temperature, generation.get("temperature")),
+            "top_p": _first(chosen.top_p, generation.get("top_p")),
+            "top_k": _first(chosen.top_k, generation.get("top_k")),
         },
     }
     return [served]

@@ -67,7 +67,8 @@ def ops_routes(serving: Serving) -> list[HTTPRouteHandler]:
         session_id = Fields(parse_object(incoming.raw)).text("session_id")
         if not session_id:
             raise bad_request("session_id required", "session_id")
-        closed = engine.close_session(session_id, incoming.caller.owner)
+        owner = incoming.caller.owner
+        closed = await serving.preparation.run(lambda: engine.close_session(session_id, owner))
         return Response(dump({"closed": closed}), media_type="application/json")
 
     return [health, stats, flush_cache, close_session]
