@@ -31,7 +31,7 @@ print("LOADED", *loaded)
     "program",
     [
         "import phyla",
-        "import phyla; phyla.Family; phyla.DraftMethod; phyla.hookimpl; phyla.PluginSettings",
+        "import phyla; [getattr(phyla, name) for name in phyla.__all__]",
         "from phyla.cli.main import main; assert main(['--help']) == 0",
         "from phyla.cli.main import main; assert main(['plugins']) == 0",
     ],

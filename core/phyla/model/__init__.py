@@ -1,6 +1,6 @@
 """What a model is to core: facts before loading, a binding after, one step between them.
 
-`binding` imports mlx and is imported where it is needed; the rest is plain Python.
+Nothing here imports mlx before an array is made: declarations may name any of it.
 """
 
 from phyla.model.facts import ModelFacts, ReasoningMarkers, WeightBytes

@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-import mlx.core as mx
-
 from phyla.errors import UsageError
 from phyla.model.step import StepInput, StepOutput, Tap
 
 if TYPE_CHECKING:
+    import mlx.core as mx
+
     from phyla.model.facts import ModelFacts
 
 LayerStates = Sequence[Any]
@@ -138,5 +138,7 @@ def wanted_rows(hidden: mx.array, step: StepInput) -> mx.array:
     if step.num_rows == 1:
         last = step.num_real[0] - 1
         return hidden[:, last : last + 1]
+    import mlx.core as mx
+
     flat = [row * step.width + max(num_real - 1, 0) for row, num_real in enumerate(step.num_real)]
     return hidden[:, mx.array(flat, dtype=mx.int32)]
