@@ -10,7 +10,7 @@ import mlx.core as mx
 from phyla import Checkpoint, LoadOptions, ModelBinding, ModelFacts, StepInput
 from phyla.kv import Causal, LayerSpec, Windowed
 from phyla.model.binding import LayerStates
-from phyla.model.loading import WeightLoader
+from phyla.model.loading import WeightLoader, load_weights
 from phyla.nn.activation import GatedActivation, fused, swiglu
 from phyla.nn.attention import Attention
 from phyla.nn.embedding import Embedding, embed_step
@@ -78,20 +78,22 @@ def load_decoder(checkpoint: Checkpoint, facts: ModelFacts, options: LoadOptions
         WeightMismatch: tensors that are missing, unused or misshapen.
     """
     config = decoder_config(checkpoint.config)
-    load = WeightLoader(checkpoint, options, facts.ignored_tensors)
     rope = rope_of(config.head_dim, config.rope)
     activation = fused(swiglu, options.compiled_activations)
-    with load.group("embedding"):
-        embedding = load.embedding("model.embed_tokens", config.vocab_size, config.hidden_size)
-    blocks: list[Block] = []
-    for layer in facts.layout:
-        with load.group(f"layer {layer.index}"):
-            blocks.append(Block(layer, config, rope, activation, load))
-    with load.group("head"):
-        norm = load.norm("model.norm", config.hidden_size, config.norm_eps)
-        head = None if is_tied(checkpoint) else load.linear(HEAD, config.hidden_size, config.vocab_size)
-    load.finish()
-    return Decoder(facts, embedding, blocks, norm, head)
+
+    def build(load: WeightLoader) -> Decoder:
+        with load.group("embedding"):
+            embedding = load.embedding("model.embed_tokens", config.vocab_size, config.hidden_size)
+        blocks: list[Block] = []
+        for layer in facts.layout:
+            with load.group(f"layer {layer.index}"):
+                blocks.append(Block(layer, config, rope, activation, load))
+        with load.group("head"):
+            norm = load.norm("model.norm", config.hidden_size, config.norm_eps)
+            head = None if is_tied(checkpoint) else load.linear(HEAD, config.hidden_size, config.vocab_size)
+        return Decoder(facts, embedding, blocks, norm, head)
+
+    return load_weights(checkpoint, options, build, facts.ignored_tensors)
 
 
 def _attention(path: str, layer: LayerSpec, config: DecoderConfig, rope: Rope, load: WeightLoader) -> Attention:

@@ -188,15 +188,19 @@ class FamilyContract:
 
 
 class RecordingCheckpoint:
-    """Passes everything on and notes which tensors were read."""
+    """Passes everything on and notes which tensors were read, and in which calls."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
-        self.loaded: list[str] = []
+        self.calls: list[list[str]] = []
+
+    @property
+    def loaded(self) -> list[str]:
+        return [name for call in self.calls for name in call]
 
     def load(self, names: Iterable[str]) -> dict[str, mx.array]:
         asked = list(names)
-        self.loaded.extend(asked)
+        self.calls.append(asked)
         return self._checkpoint.load(asked)
 
     def __getattr__(self, name: str) -> Any:

@@ -34,13 +34,17 @@ class ToyFamily:
         )
 
     def bind(self, checkpoint: Checkpoint, facts: ModelFacts, options: LoadOptions) -> ModelBinding:
-        from phyla.model.loading import WeightLoader
+        from phyla.model.loading import load_weights
         from phyla.testing.toy.binding import ToyBinding
 
-        loader = WeightLoader(checkpoint, options, ignored=facts.ignored_tensors)
         config = ToyConfig.from_dict(checkpoint.config)
-        tensors = {name: loader.tensor(name, shape) for name, shape in toy_shapes(config).items()}
-        loader.finish()
+        shapes = toy_shapes(config)
+        tensors = load_weights(
+            checkpoint,
+            options,
+            lambda load: {name: load.tensor(name, shape) for name, shape in shapes.items()},
+            ignored=facts.ignored_tensors,
+        )
         return ToyBinding(config, facts, tensors)
 
 

@@ -1,0 +1,157 @@
+"""The two sides a model is built from: tensor headers, to check, and stored tensors, to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import mlx.core as mx
+
+from phyla.errors import WeightMismatch
+from phyla.model.headers import is_ignored
+
+if TYPE_CHECKING:
+    from phyla.checkpoint import Checkpoint, TensorInfo
+    from phyla.model.load_options import Progress
+
+MOST_LISTED = 40
+OUTSIDE = "model"
+"""Label of what is asked for outside of any group."""
+
+
+class TensorSource(Protocol):
+    """What a loader takes tensors from."""
+
+    @property
+    def infos(self) -> Mapping[str, TensorInfo]: ...
+
+    def enter(self, label: str) -> None:
+        """A group begins. Groups don't nest."""
+        ...
+
+    def take(self, name: str, shape: tuple[int, ...]) -> mx.array:
+        """The stored tensor, which must have this shape."""
+        ...
+
+    def hold(self, arrays: Iterable[mx.array]) -> None:
+        """What the model keeps of what was taken."""
+        ...
+
+    def refuse(self, problem: str) -> None:
+        """Note something about the checkpoint that must not be."""
+        ...
+
+    def leave(self) -> None:
+        """The group ends; what it holds is made real."""
+        ...
+
+
+@dataclass
+class TensorGroup:
+    """Tensors that are read together."""
+
+    label: str
+    names: list[str] = field(default_factory=list)
+
+
+class HeaderSource:
+    """Checks every request against the headers and hands out stand-ins that are never evaluated."""
+
+    def __init__(self, checkpoint: Checkpoint, ignored: Sequence[str]) -> None:
+        self.infos = checkpoint.tensor_infos()
+        self.groups = [TensorGroup(OUTSIDE)]
+        self._current = self.groups[0]
+        self._model_id = checkpoint.model_id
+        self._ignored = ignored
+        self._taken: set[str] = set()
+        self._problems: list[str] = []
+
+    def enter(self, label: str) -> None:
+        self._current = TensorGroup(label)
+        self.groups.append(self._current)
+
+    def take(self, name: str, shape: tuple[int, ...]) -> mx.array:
+        info = self.infos.get(name)
+        if info is None:
+            self.refuse(f"missing: {name} {shape}")
+            return mx.zeros(shape)
+        if info.shape != shape:
+            self.refuse(f"shape: {name} is {info.shape} in {info.shard}, the config says {shape}")
+        if name in self._taken:
+            self.refuse(f"used twice: {name}")
+        self._taken.add(name)
+        self._current.names.append(name)
+        return mx.zeros(shape, getattr(mx, info.dtype))
+
+    def hold(self, arrays: Iterable[mx.array]) -> None:
+        """Stand-ins aren't kept."""
+
+    def refuse(self, problem: str) -> None:
+        self._problems.append(problem)
+
+    def leave(self) -> None:
+        self._current = self.groups[0]
+
+    def check(self) -> None:
+        """Raise WeightMismatch with everything that was refused and everything nobody asked for."""
+        unused = sorted(name for name in self.infos if name not in self._taken and not is_ignored(name, self._ignored))
+        problems = [*self._problems, *(f"unused: {name} {self.infos[name].shape}" for name in unused)]
+        if not problems:
+            return
+        listed = problems[:MOST_LISTED]
+        if len(problems) > len(listed):
+            listed.append(f"and {len(problems) - len(listed)} more")
+        lines = "\n".join(f"  {problem}" for problem in listed)
+        raise WeightMismatch(
+            f"The tensors of {self._model_id} don't fit its config ({len(problems)} problems):\n{lines}\n"
+            "Fetch the checkpoint again, or use the config that belongs to these weights."
+        )
+
+
+class StoredSource:
+    """Reads the groups that a header pass found, one at a time."""
+
+    def __init__(self, checkpoint: Checkpoint, groups: Sequence[TensorGroup], progress: Progress) -> None:
+        self.infos = checkpoint.tensor_infos()
+        self._checkpoint = checkpoint
+        self._progress = progress
+        self._outside, *self._waiting = groups
+        self._current = self._outside
+        self._stored: dict[str, mx.array] = {}
+        self._held: list[mx.array] = []
+        self._held_outside = self._held
+        self._done = 0
+        self._total = sum(self.infos[name].num_bytes for group in groups for name in group.names)
+
+    def enter(self, label: str) -> None:
+        self._current = self._waiting.pop(0)
+        assert self._current.label == label, "a build function asks for the same groups at each call"
+        self._held = []
+
+    def take(self, name: str, shape: tuple[int, ...]) -> mx.array:
+        if name not in self._stored:
+            # All of a group at once: each call to `load` may open a file and parse its header.
+            self._stored |= self._checkpoint.load(self._current.names)
+        return self._stored.pop(name)
+
+    def hold(self, arrays: Iterable[mx.array]) -> None:
+        self._held.extend(arrays)
+
+    def refuse(self, problem: str) -> None:
+        raise WeightMismatch(problem)
+
+    def leave(self) -> None:
+        self._evaluate()
+        self._current, self._held = self._outside, self._held_outside
+
+    def close(self) -> None:
+        """Make real what was asked for outside of any group, and give back what loading needed."""
+        self._evaluate()
+        mx.clear_cache()
+
+    def _evaluate(self) -> None:
+        mx.eval(self._held)
+        self._held.clear()
+        self._done += sum(self.infos[name].num_bytes for name in self._current.names)
+        self._progress(self._current.label, self._done, self._total)
