@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from phyla.draft.settings import DraftSettings
 from phyla.engine.admission import Admission
+from phyla.engine.drafting import Drafting
 from phyla.engine.engine import EngineSpec, Loaded
 from phyla.engine.memory import USABLE_SHARE, FitEquation
 from phyla.engine.records import EngineStarted, Record, StepFinished
@@ -13,10 +15,13 @@ from phyla.engine.settings import EngineSettings
 from phyla.engine.trace import TraceSettings
 from phyla.kv.plain import dtype_bytes
 from phyla.kv.row_state import RowState
+from phyla.plugins import plugin_border
+from phyla.selection.settings import SelectionSettings
 from phyla.tokenizer.render import PromptRenderer
 
 if TYPE_CHECKING:
     from phyla.model import ModelFacts
+    from phyla.model.binding import ModelBinding
     from phyla.plan import Plan
     from phyla.plugins import PluginManager
     from phyla.selection import Parts
@@ -30,7 +35,9 @@ def engine_spec(parts: Parts, tokenizer: Tokenizer, manager: PluginManager, sett
     chosen = settings.section(EngineSettings)
 
     def load() -> Loaded:
-        return Loaded(parts.bind(), NoReuse(lambda: RowState.fresh(layout, parts.new_state)))
+        binding = parts.bind()
+        reuse = NoReuse(lambda: RowState.fresh(layout, parts.new_state))
+        return Loaded(binding, reuse, _drafting(parts, binding, settings))
 
     def tell(record: Record) -> None:
         if isinstance(record, StepFinished):
@@ -51,6 +58,23 @@ def engine_spec(parts: Parts, tokenizer: Tokenizer, manager: PluginManager, sett
         route=plan.route,
         samplers=tuple(one.value for one in manager.samplers(settings)),
         tell=tell,
+    )
+
+
+def _drafting(parts: Parts, binding: ModelBinding, settings: Settings) -> Drafting | None:
+    """On the engine thread: a method may load weights of its own."""
+    if parts.method is None:
+        return None
+    name = parts.method.value.name
+    with plugin_border(parts.method.plugin, f"loading draft method '{name}'"):
+        provider = parts.method.value.create(binding, parts.drafter)
+    chosen, asked = settings.section(DraftSettings), settings.section(SelectionSettings).num_draft_tokens
+    return Drafting(
+        method=name,
+        provider=provider,
+        most_tokens=asked or provider.facts.max_tokens,
+        acceptance=chosen.acceptance,
+        is_adaptive=chosen.adaptive and settings.section(EngineSettings).batch > 1,
     )
 
 

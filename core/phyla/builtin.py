@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from phyla.backend.settings import BackendSettings
 from phyla.checkpoint import CheckpointOpener, folder_opener
+from phyla.draft.settings import DraftSettings
 from phyla.engine.settings import EngineSettings
 from phyla.engine.trace import TraceSettings
 from phyla.hookspecs import hookimpl
@@ -18,7 +19,15 @@ phyla_api = 1
 
 @hookimpl
 def phyla_settings() -> tuple[type[PluginSettings], ...]:
-    return (PluginsSettings, SelectionSettings, BackendSettings, SamplingSettings, EngineSettings, TraceSettings)
+    return (
+        PluginsSettings,
+        SelectionSettings,
+        BackendSettings,
+        SamplingSettings,
+        EngineSettings,
+        DraftSettings,
+        TraceSettings,
+    )
 
 
 @hookimpl

@@ -53,8 +53,8 @@ class Plan:
     """One row's window."""
 
     row: RowRound
-    drafts: tuple[int, ...]
-    """What is left of the span: the target computes the pending token and these."""
+    tokens: tuple[int, ...]
+    """What the target computes: the pending token, then what is left of the span."""
 
     proposed: tuple[int, ...]
     draws: tuple[Draw, ...]
@@ -63,9 +63,8 @@ class Plan:
     draft_logits: mx.array | None = None
 
     @property
-    def tokens(self) -> tuple[int, ...]:
-        """The window's tokens: pending, then drafts."""
-        return (self.row.history[-1], *self.drafts)
+    def drafts(self) -> tuple[int, ...]:
+        return self.tokens[1:]
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ def plan(row: RowRound, span: Span | None = None) -> Plan:
         )
         for position in range(len(drafts) + 1)
     )
-    return Plan(row, drafts, proposed, draws, None if span is None else span.draft_logits)
+    return Plan(row, (row.history[-1], *drafts), proposed, draws, None if span is None else span.draft_logits)
 
 
 def verify(

@@ -15,10 +15,16 @@ def usage_of(row: Row, now: float) -> Usage:
         num_prompt_tokens=len(row.request.rendered.ids),
         num_completion_tokens=row.num_emitted,
         num_cached_tokens=row.num_cached,
-        lane="batched" if row.shared_a_step else "serial",
+        lane=_lane(row),
+        speculation=None if row.drafting is None else row.drafting.usage.report(),
         prompt_seconds=(now if first is None else first) - row.clock.admitted,
         decode_seconds=0.0 if first is None else now - first,
     )
+
+
+def _lane(row: Row) -> str:
+    shared = "batched" if row.shared_a_step else "serial"
+    return f"{shared}+spec" if row.drafting is not None and row.drafting.usage.has_drafted else shared
 
 
 def finished(row: Row, text: str, now: float) -> Finished:

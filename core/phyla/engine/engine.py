@@ -15,7 +15,7 @@ from phyla.engine.mailbox import Mailbox
 from phyla.engine.records import EngineStarted, Record
 from phyla.engine.runner import Runner, RunnerOptions
 from phyla.engine.scheduler import Limits, Scheduler
-from phyla.engine.services import Services
+from phyla.engine.services import OpenConstraint, Services, no_constraints
 from phyla.engine.settings import EngineSettings
 from phyla.engine.stats import engine_stats
 from phyla.engine.trace import TraceSettings, open_trace
@@ -25,6 +25,7 @@ from phyla.request import EngineEvent, Failed, Request
 
 if TYPE_CHECKING:
     from phyla.engine.admission import Admission
+    from phyla.engine.drafting import Drafting
     from phyla.engine.reuse import PrefixReuse
     from phyla.model.binding import ModelBinding
     from phyla.model.facts import ModelFacts
@@ -44,6 +45,7 @@ class Loaded:
 
     binding: ModelBinding
     reuse: PrefixReuse
+    drafting: Drafting | None = None
 
 
 def nobody_listens(record: Record) -> None:
@@ -65,6 +67,7 @@ class EngineSpec:
     trace: TraceSettings = field(default_factory=TraceSettings)
     route: RouteOption = "auto"
     samplers: Sequence[NamedSampler] = ()
+    open_constraint: OpenConstraint = no_constraints
     tell: Callable[[Record], None] = nobody_listens
     """Takes records for listeners; must return at once."""
 
@@ -223,9 +226,11 @@ class Engine:
             tell=self._spec.tell,
             now=spec.now,
             trace=open_trace(spec.trace, spec.now),
+            open_constraint=spec.open_constraint,
+            drafting=loaded.drafting,
         )
         options = RunnerOptions(settings.early_first_token, settings.no_pipeline, settings.vectorised_sampling)
-        return EngineLoop(Scheduler(limits), Runner(loaded.binding, options), self._mailbox, services)
+        return EngineLoop(Scheduler(limits), Runner(loaded.binding, options, loaded.drafting), self._mailbox, services)
 
     def _is_solo(self, request: Request) -> bool:
         settings = self._spec.settings

@@ -177,10 +177,12 @@ class EngineLoop:
         if row.unsent and row.clock.first_token is None:
             row.clock.first_token = self._services.now()
         try:
-            for token_id, logprobs in row.unsent:
+            for index, (token_id, logprobs) in enumerate(row.unsent):
                 self._events.extend(row.answer.add(token_id, logprobs))
                 if row.answer.stop_string is not None:
-                    row.reason = "stop"
+                    row.reason, row.error = "stop", None
+                    # What a window brought after the stop string was never said.
+                    row.num_emitted -= len(row.unsent) - index - 1
                     break
         except Exception as error:
             row.reason, row.error = None, error

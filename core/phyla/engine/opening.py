@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from phyla.draft.after import after
 from phyla.engine.answer import Answer
 from phyla.engine.row import Clock, Row
 from phyla.engine.scheduler import RowKey
 from phyla.sampling.named import row_sampler
 
 if TYPE_CHECKING:
+    from phyla.draft.constraint import Constraint
+    from phyla.engine.drafting import RowDrafting
     from phyla.engine.services import Services
+    from phyla.kv.row_state import RowState
     from phyla.request import Request
     from phyla.sampling.sampler import RowSampler
 
@@ -30,6 +34,7 @@ class RowOpener:
         """
         sampler = self._sampler(request, sample=0)
         answer = Answer(request, 0, self.services.tokenizer)
+        constraint = self._constraint(request)
         resumed = self.services.reuse.resume(request)
         return Row(
             key=RowKey(request.request_id),
@@ -39,6 +44,8 @@ class RowOpener:
             answer=answer,
             eos_ids=self.services.eos_ids,
             clock=Clock(self.services.now()),
+            constraint=constraint,
+            drafting=self._drafting(request, resumed.state),
             num_cached=resumed.num_cached,
             history=list(request.rendered.ids),
             num_computed=resumed.num_cached,
@@ -46,10 +53,13 @@ class RowOpener:
 
     def fork(self, row: Row, key: RowKey) -> Row:
         """A further sample, going on from where the first one's prefill ended."""
+        state = row.state.clone()
         return replace(
             row,
             key=key,
-            state=row.state.clone(),
+            state=state,
+            constraint=self._constraint(row.request),
+            drafting=self._drafting(row.request, state),
             sampler=self._sampler(row.request, key.sample),
             answer=Answer(row.request, key.sample, self.services.tokenizer),
             clock=Clock(row.clock.admitted),
@@ -57,6 +67,19 @@ class RowOpener:
             unsent=[],
             party=None,
         )
+
+    def _constraint(self, request: Request) -> Constraint | None:
+        """Begins when the reasoning that the prompt has opened ends."""
+        services = self.services
+        constraint = services.open_constraint(request)
+        reasoning = services.facts.reasoning
+        if constraint is None or reasoning is None or not request.rendered.starts_in_reasoning:
+            return constraint
+        marker = services.tokenizer.encode(reasoning.end)
+        return after(marker, constraint, eos_ids=services.eos_ids, vocab_size=services.facts.vocab_size)
+
+    def _drafting(self, request: Request, state: RowState) -> RowDrafting | None:
+        return None if self.services.drafting is None else self.services.drafting.open(request, state)
 
     def _sampler(self, request: Request, sample: int) -> RowSampler:
         return row_sampler(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from phyla.kv.group import Group
@@ -37,6 +37,14 @@ class Party:
         for row in list(self.rows):
             if id(row) not in staying:
                 self.leave(row)
+
+    def open_window(self, counts: Sequence[int]) -> None:
+        """Promise that what each row appends next, so many tokens, may be taken back."""
+        self._group.open_window(counts)
+
+    def keep(self, counts: Sequence[int]) -> None:
+        """Close the windows on the first so many tokens of each row."""
+        self._group.keep(counts)
 
     def states(self) -> list[Any]:
         """One object per layer of the target, for all rows."""

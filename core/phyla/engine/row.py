@@ -6,11 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from phyla.draft.span import Observed
 from phyla.engine.answer import Answer
 from phyla.engine.scheduler import RowKey
 from phyla.request import FinishReason, Request, TokenLogprobs
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from phyla.draft.constraint import Constraint
+    from phyla.engine.drafting import RowDrafting
     from phyla.engine.drawn import Drawn
     from phyla.engine.party import Party
     from phyla.kv.row_state import RowState
@@ -55,6 +61,8 @@ class Row:
     answer: Answer
     eos_ids: frozenset[int]
     clock: Clock
+    constraint: Constraint | None = None
+    drafting: RowDrafting | None = None
     num_cached: int = 0
     history: list[int] = field(default_factory=list)
     num_drawn: int = 0
@@ -95,20 +103,43 @@ class Row:
         assert self.pending is None, "the next input is still on the device"
         return self.history[self.num_computed]
 
+    @property
+    def ending_ids(self) -> frozenset[int]:
+        """Ids that end the row."""
+        return frozenset() if self.request.sampling.ignore_eos else self.eos_ids
+
+    @property
+    def mask(self) -> npt.NDArray[np.int32] | None:
+        """What may come next, where something restricts it."""
+        return None if self.constraint is None else self.constraint.mask()
+
     def take(self, token_id: int, logprobs: TokenLogprobs | None) -> None:
         """A drawn token arrived on the host."""
         assert self.pending is not None
         self.history.append(token_id)
         if self.pending.is_forwarded:
-            self.state.record((token_id,))
+            self.note_computed(token_id)
         self.pending = None
-        if token_id in self.eos_ids and not self.request.sampling.ignore_eos:
+        is_end = token_id in self.ending_ids
+        if self.drafting is not None:
+            self.drafting.stepped_plainly(num_emitted=0 if is_end else 1)
+        if is_end:
             self.reason = "stop"
             return
+        if self.constraint is not None:
+            self.constraint.accept(token_id)
         self.num_emitted += 1
         self.unsent.append((token_id, logprobs))
-        if self.num_emitted >= self.max_tokens:
+        if self.constraint is not None and self.constraint.is_satisfied:
+            self.reason = "stop"
+        elif self.num_emitted >= self.max_tokens:
             self.reason = "length"
+
+    def note_computed(self, token_id: int) -> None:
+        """A plain step's input is in the state now."""
+        self.state.record((token_id,))
+        if self.drafting is not None:
+            self.drafting.observe(Observed((token_id,)))
 
     def fail(self, error: Exception) -> None:
         """The first failure is the one reported."""

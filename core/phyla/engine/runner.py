@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
 
+from phyla.draft.span import Observed
+from phyla.engine.drafting import Drafting
 from phyla.engine.drawn import draw
 from phyla.engine.party import Party
+from phyla.engine.rounds import Rounds
 from phyla.engine.row import Chunk, Pending, Row, in_one_batch
 from phyla.engine.scheduler import PrefillPiece
 from phyla.kv.group import LoopGroup
@@ -35,8 +39,12 @@ class Runner:
     What fails on the way fails its rows (`Row.error`), never the runner.
     """
 
-    def __init__(self, binding: ModelBinding, options: RunnerOptions) -> None:
+    def __init__(self, binding: ModelBinding, options: RunnerOptions, drafting: Drafting | None = None) -> None:
         self._binding = binding
+        self._drafting = drafting
+        self._rounds = (
+            None if drafting is None else Rounds(binding, drafting, vectorised_sampling=options.vectorised_sampling)
+        )
         self._options = options
         self._layout = binding.facts.layout
         self._shared = Party(LoopGroup(self._layout))
@@ -59,6 +67,8 @@ class Runner:
             return False
         row.state.record(row.chunk.ids)
         row.num_computed += len(row.chunk.ids)
+        if row.drafting is not None:
+            row.drafting.observe(Observed(row.chunk.ids, is_prefill=True, taps=forward.output.taps))
         row.chunk = None
         mx.clear_cache()
         return True
@@ -69,22 +79,33 @@ class Runner:
         The forward is dispatched from tokens that may still be on the device; while it runs the host reads them;
         then the next ones are drawn from its logits, as a dispatch of their own.
         """
-        going = self._seated([row for row in rows if row.wants_step], is_shared=is_shared)
-        if len(going) > 1:
-            for row in going:
-                row.shared_a_step = True
-        unread = [row for row in rows if row.pending is not None]
         try:
-            logits = self._forward(going, route) if going else None
-            self._read(unread)
-            if logits is not None:
-                self._draw(going, logits)
+            if self._rounds is not None and any(row.drafting and row.drafting.wants_round(len(rows)) for row in rows):
+                self._read([row for row in rows if row.pending is not None])
+                self._rounds.run(
+                    [row for row in rows if row.wants_step],
+                    route,
+                    lambda going: self._seated(going, is_shared=is_shared),
+                )
+            else:
+                self._pipelined(rows, route, is_shared=is_shared)
         except Exception as error:
             for row in rows:
                 row.fail(error)
         self._num_steps += 1
         if self._num_steps % STEPS_PER_CACHE_CLEAR == 0:
             mx.clear_cache()
+
+    def _pipelined(self, rows: Sequence[Row], route: Route, *, is_shared: bool) -> None:
+        began = time.perf_counter()
+        going = self._seated([row for row in rows if row.wants_step], is_shared=is_shared)
+        unread = [row for row in rows if row.pending is not None]
+        logits = self._forward(going, route) if going else None
+        self._read(unread)
+        if logits is not None:
+            self._draw(going, logits)
+        if self._drafting is not None and going and unread:
+            self._drafting.costs.record(len(going), 1, time.perf_counter() - began)
 
     def leave(self, row: Row) -> None:
         """The row is done: its seat is free, and a chunk under way is dropped whole."""
@@ -98,7 +119,11 @@ class Runner:
         assert row.party is not None
         ids = tuple(row.history[piece.start : piece.start + piece.num_tokens])
         step = StepInput(
-            ids=mx.array([ids], dtype=mx.int32), num_real=(len(ids),), offsets=(piece.start,), route=piece.route
+            ids=mx.array([ids], dtype=mx.int32),
+            num_real=(len(ids),),
+            offsets=(piece.start,),
+            route=piece.route,
+            taps=() if row.drafting is None or self._drafting is None else self._drafting.provider.facts.taps,
         )
         return Chunk(self._binding.start(step, row.party.states()), ids)
 
@@ -123,7 +148,7 @@ class Runner:
         mx.async_eval(logits, *stored)  # type: ignore[no-untyped-call]
         for row in rows:
             if row.pending is None:
-                row.state.record((row.input_id,))
+                row.note_computed(row.input_id)
             else:
                 row.pending.is_forwarded = True
             row.num_computed += 1
@@ -140,12 +165,14 @@ class Runner:
 
     def _draw(self, rows: Sequence[Row], logits: mx.array) -> None:
         """Choose the next token of every row that goes on."""
-        open_rows = [row for row in rows if not row.has_ended]
-        if not open_rows:
+        draws_by_place = {
+            place: made for place, row in enumerate(rows) if not row.has_ended and (made := _next_draw(row)) is not None
+        }
+        if not draws_by_place:
             return
-        if len(open_rows) < len(rows):
-            logits = logits[mx.array([index for index, row in enumerate(rows) if not row.has_ended])]
-        draws = [Draw(row.sampler, row.num_drawn, row.history) for row in open_rows]
+        if len(draws_by_place) < len(rows):
+            logits = logits[mx.array(list(draws_by_place))]
+        open_rows, draws = [rows[place] for place in draws_by_place], list(draws_by_place.values())
         drawn = draw(draws, logits, vectorised=self._options.vectorised_sampling)
         mx.async_eval(drawn.arrays())  # type: ignore[no-untyped-call]
         has_first = False
@@ -165,6 +192,9 @@ class Runner:
             for row in rows:
                 self._sit_alone(row)
             return list(rows)
+        if len(rows) > 1:
+            for row in rows:
+                row.shared_a_step = True
         self._shared.keep_only(rows)
         for row in rows:
             if row.party is not self._shared:
@@ -176,6 +206,15 @@ class Runner:
     def _sit_alone(self, row: Row) -> None:
         if row.party is None:
             Party(LoopGroup(self._layout)).join(row)
+
+
+def _next_draw(row: Row) -> Draw | None:
+    """What to draw for the row; None if its constraint can't say what may come, which fails it alone."""
+    try:
+        return Draw(row.sampler, row.num_drawn, row.history, row.mask)
+    except Exception as error:
+        row.fail(error)
+        return None
 
 
 def _inputs(rows: Sequence[Row]) -> mx.array:

@@ -6,8 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from phyla.errors import ConstraintError
+
 if TYPE_CHECKING:
+    from phyla.draft.constraint import Constraint
     from phyla.engine.admission import Admission
+    from phyla.engine.drafting import Drafting
     from phyla.engine.records import Record
     from phyla.engine.reuse import PrefixReuse
     from phyla.engine.trace import Trace
@@ -15,6 +19,24 @@ if TYPE_CHECKING:
     from phyla.request import EngineEvent, Request
     from phyla.sampling.declaration import NamedSampler
     from phyla.tokenizer import Tokenizer
+
+
+OpenConstraint = Callable[["Request"], "Constraint | None"]
+"""A fresh matcher for a row of a request, or None if it wants none; a ConstraintError fails that request alone."""
+
+
+def no_constraints(request: Request) -> Constraint | None:
+    """Refuses what it can't enforce.
+
+    Raises:
+        ConstraintError: the request has a constraint.
+    """
+    if request.constraint is not None:
+        raise ConstraintError(
+            f"No engine is loaded that enforces a constraint of kind '{request.constraint.kind}'. Install one, or "
+            "send the request without it."
+        )
+    return None
 
 
 @dataclass(frozen=True)
@@ -39,3 +61,5 @@ class Services:
     """Seconds of a clock that only goes forward."""
 
     trace: Trace
+    open_constraint: OpenConstraint
+    drafting: Drafting | None = None

@@ -9,9 +9,13 @@ import mlx.core as mx
 import numpy as np
 
 from phyla.draft.constraint import Constraint
+from phyla.draft.method import DraftFacts, DraftProvider
 from phyla.draft.span import Observed, Span, SpanSource
 from phyla.draft.usage import SpeculationUsage
 from phyla.draft.verify import Acceptance, RowRound, Verdict, plan, settle, verify
+from phyla.kv.state import LayerState
+from phyla.model.step import Tap
+from phyla.request import Request
 from phyla.sampling.sampler import RowSampler
 
 
@@ -51,6 +55,25 @@ class ScriptedSource:
 
     def observe(self, step: Observed) -> None:
         self.observed.append(step)
+
+
+class ScriptedProvider(DraftProvider):
+    """Opens scripted sources; keeps them, so that a test can ask what they observed.
+
+    Args:
+        script: what every row proposes.
+        taps: hidden rows that the sources want to observe.
+    """
+
+    def __init__(self, script: Script, taps: tuple[Tap, ...] = ()) -> None:
+        self.facts = DraftFacts(taps=taps)
+        self.sources: dict[str, ScriptedSource] = {}
+        self._script = script
+
+    def open(self, request: Request, states: Sequence[LayerState]) -> SpanSource:
+        source = ScriptedSource(self._script)
+        self.sources[request.request_id] = source
+        return source
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,109 @@
+"""Draft methods inside the engine: one for the engine, and what each row has of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from phyla.draft.length import DraftLength, StepCosts
+from phyla.draft.span import Observed, RowProposal, Span, SpanSource
+from phyla.draft.usage import SpeculationUsage
+from phyla.kv.row_state import draft_set
+
+if TYPE_CHECKING:
+    from phyla.draft.method import DraftProvider
+    from phyla.draft.verify import Acceptance
+    from phyla.engine.row import Row
+    from phyla.kv.row_state import RowState
+    from phyla.request import Request
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class RowDrafting:
+    """What one row has of a method. A method that fails is turned off for the row; its tokens go on."""
+
+    source: SpanSource
+    length: DraftLength
+    usage: SpeculationUsage
+    looks_at_every_step: bool
+    """It keeps state, so that every step waits for the host and is told to it."""
+
+    is_off: bool = False
+
+    def turn_off(self, reason: str) -> None:
+        self.is_off = True
+        self.usage.reason = reason
+
+    def stepped_plainly(self, *, num_emitted: int) -> None:
+        """A token came out of the pipeline, without a proposal."""
+        self.length.record(0, 0)
+        self.usage.record(num_drafted=0, num_accepted=0, num_emitted=num_emitted)
+
+    def observe(self, step: Observed) -> None:
+        """Tell the source, unless it has failed before."""
+        if self.is_off:
+            return
+        try:
+            self.source.observe(step)
+        except Exception as error:
+            _log.exception("Draft method '%s' failed while observing a step.", self.usage.method)
+            self.turn_off(f"the method failed ({type(error).__name__})")
+
+    def wants_round(self, num_rows: int) -> bool:
+        """Whether the next step must be a round of its own rather than one of the pipeline."""
+        return not self.is_off and (self.looks_at_every_step or self.length.wanted(num_rows) > 0)
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """The engine's method. On the engine thread."""
+
+    method: str
+    provider: DraftProvider
+    most_tokens: int
+    acceptance: Acceptance = "exact"
+    is_adaptive: bool = True
+    costs: StepCosts = field(default_factory=StepCosts)
+
+    def open(self, request: Request, state: RowState) -> RowDrafting:
+        """A row's own; gives its state an empty draft set where none came with a prefix."""
+        name = draft_set(self.method)
+        usage = SpeculationUsage(self.method)
+        if name not in state.sets:
+            state.add_set(name, self.provider.new_states())
+            if state.num_tokens and self.provider.facts.layout:
+                usage.reason = "the prefix came without the drafter's state"
+        return RowDrafting(
+            source=self.provider.open(request, state.sets[name]),
+            length=DraftLength(self.most_tokens, self.costs if self.is_adaptive else None),
+            usage=usage,
+            looks_at_every_step=bool(self.provider.facts.layout or self.provider.facts.taps),
+        )
+
+    def propose(self, rows: Sequence[Row]) -> dict[int, Span]:
+        """Spans by the index of their row; rows that want none have none."""
+        asked: list[RowProposal] = []
+        for index, row in enumerate(rows):
+            drafting = row.drafting
+            if drafting is None or drafting.is_off:
+                continue
+            # One less than it may still emit: the last token comes from the target itself.
+            room = min(drafting.length.wanted(len(rows)), row.max_tokens - row.num_emitted - 1)
+            if room > 0:
+                asked.append(RowProposal(index, drafting.source, row.history, room))
+        if not asked:
+            return {}
+        try:
+            spans = self.provider.propose(asked)
+        except Exception as error:
+            _log.exception("Draft method '%s' failed while proposing.", self.method)
+            for one in asked:
+                drafting = rows[one.row].drafting
+                assert drafting is not None
+                drafting.turn_off(f"the method failed ({type(error).__name__})")
+            return {}
+        return {one.row: span for one, span in zip(asked, spans, strict=True) if span is not None and span.tokens}

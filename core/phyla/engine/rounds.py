@@ -1,0 +1,153 @@
+"""A round: every row's proposals, one target pass over all windows, and what each row keeps of its own.
+
+Rounds read each token before the next step, since proposals and windows depend on it; rows without proposals step in
+the same pass with a window of one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from phyla.draft.span import Observed
+from phyla.draft.verify import Plan, RowRound, Verdict, plan, settle, verify
+from phyla.engine.drafting import Drafting
+from phyla.engine.row import Row
+from phyla.model.binding import ModelBinding
+from phyla.model.step import Route, StepInput, Tap, width_class
+from phyla.sampling.logprobs import Capture, capture
+
+Seat = Callable[[Sequence[Row]], list[Row]]
+"""Seats exactly these rows where they step; returns them in the order of their seats."""
+
+
+@dataclass(frozen=True)
+class _Window:
+    row: Row
+    plan: Plan
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.plan.tokens)
+
+
+class Rounds:
+    """Runs rounds for one model."""
+
+    def __init__(self, binding: ModelBinding, drafting: Drafting, *, vectorised_sampling: bool) -> None:
+        self._binding = binding
+        self._drafting = drafting
+        self._vectorised = vectorised_sampling
+
+    def run(self, rows: Sequence[Row], route: Route, seat: Seat) -> None:
+        """One round of rows whose tokens are all on the host."""
+        began = time.perf_counter()
+        windows = self._planned(rows)
+        if not windows:
+            return
+        by_row = {id(window.row): window for window in windows}
+        windows = [by_row[id(row)] for row in seat([window.row for window in windows])]
+        counts = [window.num_tokens for window in windows]
+        party = windows[0].row.party
+        assert party is not None
+        is_plain = max(counts) == 1
+        if not is_plain:
+            party.open_window(counts)
+        step = self._step(windows, route)
+        output = self._binding.forward(step, party.states())
+        for window in windows:
+            window.row.state.record(window.plan.tokens)
+        verdicts = self._judged(windows, self._binding.head(output.hidden)[0])
+        if not is_plain:
+            party.keep([verdict.num_kept for verdict in verdicts])
+        for place, (window, verdict) in enumerate(zip(windows, verdicts, strict=True)):
+            window.row.num_computed += verdict.num_kept
+            self._tell(window, verdict, _taps(output.taps, place * step.width, verdict.num_kept))
+        self._drafting.costs.record(len(windows), max(counts), time.perf_counter() - began)
+
+    def _planned(self, rows: Sequence[Row]) -> list[_Window]:
+        """Windows of the rows whose constraint could be asked; the others fail alone."""
+        spans = self._drafting.propose(rows)
+        windows = []
+        for index, row in enumerate(rows):
+            round_ = RowRound(
+                sampler=row.sampler,
+                history=row.history,
+                step=row.num_drawn,
+                room=row.max_tokens - row.num_emitted,
+                eos_ids=row.ending_ids,
+                constraint=row.constraint,
+            )
+            try:
+                windows.append(_Window(row, plan(round_, spans.get(index))))
+            except Exception as error:
+                row.fail(error)
+        return windows
+
+    def _step(self, windows: Sequence[_Window], route: Route) -> StepInput:
+        widest = max(window.num_tokens for window in windows)
+        # A lone exact row is computed at its own width: nothing is traced there, and padding costs.
+        width = widest if route == "exact" else width_class(widest)
+        ids = [[*window.plan.tokens, *[0] * (width - window.num_tokens)] for window in windows]
+        wanted = [
+            place * width + position for place, window in enumerate(windows) for position in range(window.num_tokens)
+        ]
+        return StepInput(
+            ids=mx.array(ids, dtype=mx.int32),
+            num_real=tuple(window.num_tokens for window in windows),
+            offsets=tuple(window.row.num_computed for window in windows),
+            route=route,
+            taps=self._drafting.provider.facts.taps,
+            wanted=None if width == 1 else mx.array(wanted, dtype=mx.int32),
+        )
+
+    def _judged(self, windows: Sequence[_Window], logits: mx.array) -> list[Verdict]:
+        """Draw, wait, walk; emitted tokens go to their rows."""
+        plans = [window.plan for window in windows]
+        acceptance = self._drafting.acceptance
+        chosen = verify(plans, logits, acceptance=acceptance, vectorised=self._vectorised)
+        wanted = [draw.sampler.params.num_logprobs for one in plans for draw in one.draws]
+        captures = capture(chosen.logprobs, chosen.tokens, wanted)
+        mx.eval(chosen.tokens, [array for one in captures if one is not None for array in one.arrays()])
+        ids: list[int] = chosen.tokens.tolist()  # type: ignore[assignment]
+        verdicts = []
+        start = 0
+        for window in windows:
+            stop = start + window.num_tokens
+            failure = next((chosen.failures[place] for place in range(start, stop) if place in chosen.failures), None)
+            verdict = settle(window.plan, ids[start:stop], failure=failure)
+            _emit(window.row, verdict, captures[start:stop])
+            verdicts.append(verdict)
+            start = stop
+        return verdicts
+
+    def _tell(self, window: _Window, verdict: Verdict, taps: dict[Tap, mx.array]) -> None:
+        drafting = window.row.drafting
+        if drafting is None:
+            return
+        drafting.length.record(verdict.num_drafted, verdict.num_accepted)
+        drafting.usage.record(
+            num_drafted=verdict.num_drafted, num_accepted=verdict.num_accepted, num_emitted=len(verdict.tokens)
+        )
+        kept = window.plan.tokens[: verdict.num_kept]
+        drafting.observe(Observed(kept, verdict.num_drafted, verdict.num_accepted, taps=taps))
+
+
+def _emit(row: Row, verdict: Verdict, captures: Sequence[Capture | None]) -> None:
+    for token_id, captured in zip(verdict.tokens, captures, strict=False):
+        row.history.append(token_id)
+        row.num_drawn += 1
+        row.num_emitted += 1
+        row.unsent.append((token_id, None if captured is None else captured.read()))
+    if verdict.error is not None:
+        row.fail(verdict.error)
+    elif verdict.ended is not None:
+        row.reason = "length" if verdict.ended == "length" else "stop"
+
+
+def _taps(taps: Mapping[Tap, mx.array], start: int, num_kept: int) -> dict[Tap, mx.array]:
+    """The kept positions of one row: (1, num_kept, E) each."""
+    return {tap: hidden[:, start : start + num_kept] for tap, hidden in taps.items()}

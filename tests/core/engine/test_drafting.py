@@ -1,0 +1,267 @@
+"""Drafts through the whole engine: every layer kind, alone and in company, with everything a request can ask for."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from phyla.engine.drafting import Drafting
+from phyla.errors import ConstraintError
+from phyla.model.step import Tap
+from phyla.request import ConstraintSpec, Finished, SamplingParams
+from phyla.testing.constraint import WordList
+from phyla.testing.drafting import ScriptedProvider
+from phyla.testing.engines import a_request, running, toy_spec
+
+LAYOUTS = ["FF", "SF", "RF", "LF", "SRLF"]
+PROMPT = [5, 9, 7, 5, 9]
+NUM_TOKENS = 24
+SAMPLINGS = {
+    "greedy": SamplingParams(),
+    "seeded": SamplingParams(temperature=1.0, seed=11),
+    "filtered": SamplingParams(temperature=0.8, top_p=0.9, min_p=0.01, top_k=30, seed=12),
+    "penalised": SamplingParams(repetition_penalty=1.3, frequency_penalty=0.4, logit_bias={20: 1.0}),
+    "reported": SamplingParams(temperature=1.0, seed=13, num_logprobs=3),
+}
+
+
+def with_drafts(spec, script, *, taps=(), is_adaptive=False, most_tokens=4, provider=None):
+    provider = provider or ScriptedProvider(script, taps)
+    loading = spec.load
+
+    def load():
+        return replace(loading(), drafting=Drafting("scripted", provider, most_tokens, is_adaptive=is_adaptive))
+
+    return replace(spec, load=load), provider
+
+
+def answers(spec, requests):
+    with running(spec) as (engine, log):
+        for request in requests:
+            engine.submit(request)
+        return [log.wait(request.request_id) for request in requests]
+
+
+def noisy(known, seed=0):
+    """Drafts that are right for a random while, for rows whose plain answers are known."""
+
+    def script(history, room):
+        draw = np.random.default_rng([seed, len(history)])
+        for whole in known:
+            if len(whole) > len(history) and whole[: len(history)] == list(history):
+                good = whole[len(history) :][: draw.integers(0, room + 1)]
+                return [*good, *draw.integers(0, 200, room - len(good)).tolist()]
+        return draw.integers(0, 200, room).tolist()
+
+    return script
+
+
+def wholes(requests, heard):
+    return [[*request.rendered.ids, *one.ids] for request, one in zip(requests, heard, strict=True)]
+
+
+@pytest.mark.parametrize("layers", LAYOUTS)
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_lone_row_gets_the_tokens_of_plain_decoding(layers, sampling):
+    request = a_request("r", PROMPT, NUM_TOKENS, SAMPLINGS[sampling])
+    spec = toy_spec(layers)
+    [plain] = answers(spec, [request])
+
+    [drafted] = answers(with_drafts(spec, noisy(wholes([request], [plain])))[0], [request])
+
+    assert drafted.ids == plain.ids
+    assert drafted.finished.reason == plain.finished.reason
+    assert drafted.finished.usage.lane == "serial+spec"
+    assert drafted.finished.usage.speculation["accepted"] > 0
+    assert [one.logprobs and one.logprobs.top[0][0] for one in drafted.tokens] == [
+        one.logprobs and one.logprobs.top[0][0] for one in plain.tokens
+    ]
+
+
+@pytest.mark.parametrize("layers", LAYOUTS)
+def test_rows_in_company_get_what_each_gets_alone(layers):
+    requests = [
+        a_request(name, [*PROMPT, index], NUM_TOKENS - index, params)
+        for index, (name, params) in enumerate(SAMPLINGS.items())
+    ]
+    spec = toy_spec(layers)
+    alone = [answers(spec, [request])[0] for request in requests]
+
+    together = answers(with_drafts(spec, noisy(wholes(requests, alone), seed=3))[0], requests)
+
+    assert [one.ids for one in together] == [one.ids for one in alone]
+    assert {one.finished.usage.lane for one in together} == {"batched+spec"}
+
+
+@pytest.mark.parametrize("layers", LAYOUTS)
+def test_adaptive_lengths_never_change_the_tokens(layers):
+    request = a_request("r", PROMPT, 40)
+    spec = toy_spec(layers)
+    [plain] = answers(spec, [request])
+
+    spec, _ = with_drafts(spec, noisy(wholes([request], [plain]), seed=5), is_adaptive=True)
+
+    assert answers(spec, [request])[0].ids == plain.ids
+
+
+def test_usage_adds_up_and_the_source_saw_every_computed_token():
+    request = a_request("r", PROMPT, NUM_TOKENS)
+    spec = toy_spec("FF")
+    [plain] = answers(spec, [request])
+    spec, provider = with_drafts(spec, noisy(wholes([request], [plain])), taps=(Tap(0),))
+
+    [heard] = answers(spec, [request])
+
+    report = heard.finished.usage.speculation
+    assert report["method"] == "scripted"
+    assert report["drafted"] == report["accepted"] + report["rejected"]
+    assert sum(report["acceptanceLengths"]) == report["rounds"] == report["targetCalls"]
+    assert report["targetCalls"] + report["forwardsSaved"] == len(heard.ids)
+    observed = provider.sources["r"].observed
+    seen = [token for step in observed for token in step.tokens]
+    assert observed[0].is_prefill
+    assert seen == wholes([request], [heard])[0][: len(seen)]
+    assert len(seen) >= len(PROMPT) + NUM_TOKENS - 1
+    assert all(step.taps[Tap(0)].shape[:2] == (1, len(step.tokens)) for step in observed)
+
+
+def test_a_stop_string_inside_a_window_ends_the_row_there():
+    spec = toy_spec("FF")
+    [plain] = answers(spec, [a_request("r", PROMPT, NUM_TOKENS)])
+    stop = plain.tokens[5].text + plain.tokens[6].text
+    request = a_request("r", PROMPT, NUM_TOKENS, stop=(stop,))
+    [want] = answers(spec, [request])
+
+    whole = [[*PROMPT, *plain.ids]]
+    right = with_drafts(spec, lambda history, room: whole[0][len(history) :][:room])[0]
+    [got] = answers(right, [request])
+
+    assert (got.text, got.ids, got.finished.stop_string) == (want.text, want.ids, stop)
+    assert got.finished.usage.num_completion_tokens == want.finished.usage.num_completion_tokens
+
+
+@pytest.mark.parametrize("max_tokens", [1, 2, 3, 5])
+def test_the_cap_holds_wherever_in_a_window_it_falls(max_tokens):
+    request = a_request("r", PROMPT, max_tokens)
+    spec = toy_spec("FF")
+    [plain] = answers(spec, [a_request("r", PROMPT, NUM_TOKENS)])
+    whole = [*PROMPT, *plain.ids]
+
+    [got] = answers(with_drafts(spec, lambda history, room: whole[len(history) :][:room])[0], [request])
+
+    assert got.ids == plain.ids[:max_tokens]
+    assert got.finished.reason == "length"
+
+
+class Failing(ScriptedProvider):
+    def __init__(self, method):
+        super().__init__(lambda history, room: [1])
+        self.failing = method
+
+    def propose(self, rows):
+        if self.failing == "propose":
+            raise RuntimeError("boom")
+        return super().propose(rows)
+
+    def open(self, request, states):
+        source = super().open(request, states)
+        if self.failing == "observe":
+
+            def observe(step):
+                raise RuntimeError("boom")
+
+            source.observe = observe
+        return source
+
+
+@pytest.mark.parametrize("method", ["propose", "observe"])
+def test_a_method_that_fails_is_turned_off_and_the_answer_stands(method):
+    request = a_request("r", PROMPT, NUM_TOKENS)
+    spec = toy_spec("FF")
+    [plain] = answers(spec, [request])
+
+    [got] = answers(with_drafts(spec, None, provider=Failing(method))[0], [request])
+
+    assert got.ids == plain.ids
+    assert got.finished.usage.speculation["reason"] == "the method failed (RuntimeError)"
+
+
+def test_cancelling_in_the_middle_of_rounds_hurts_nobody():
+    spec, _ = with_drafts(toy_spec("FF"), noisy([]))
+    with running(spec) as (engine, log):
+        engine.submit(a_request("long", PROMPT, 2000))
+        engine.submit(a_request("other", PROMPT, 30))
+        log.wait_for_tokens("long", 5)
+        engine.cancel("long")
+        assert log.wait("long").finished.reason == "cancelled"
+        other = log.wait("other")
+
+    assert other.ids == answers(toy_spec("FF"), [a_request("other", PROMPT, 30)])[0].ids
+
+
+WORDS = [[20, 21, 22], [20, 23, 24, 25], [30, 31]]
+
+
+def constrained(spec):
+    words = WordList(WORDS, eos_ids=spec.facts.eos_ids, vocab_size=spec.facts.vocab_size)
+    return replace(spec, open_constraint=lambda request: words.open() if request.constraint else None)
+
+
+SPEC = ConstraintSpec("words", "")
+
+
+@pytest.mark.parametrize("sampling", ["greedy", "seeded"])
+def test_a_constraint_holds_with_and_without_drafts_and_company(sampling):
+    requests = [
+        a_request("free", PROMPT, NUM_TOKENS, SAMPLINGS[sampling]),
+        a_request("bound", PROMPT, NUM_TOKENS, SAMPLINGS[sampling], constraint=SPEC),
+    ]
+    spec = constrained(toy_spec("FF"))
+    alone = [answers(spec, [request])[0] for request in requests]
+    together = answers(spec, requests)
+    drafted = answers(
+        with_drafts(spec, noisy([*wholes(requests, alone), *([*PROMPT, *w] for w in WORDS)]))[0], requests
+    )
+
+    assert alone[1].ids in WORDS
+    assert alone[1].finished.reason == "stop"
+    assert [one.ids for one in together] == [one.ids for one in alone]
+    assert [one.ids for one in drafted] == [one.ids for one in alone]
+
+
+def test_a_matcher_that_fails_fails_its_own_row():
+    spec = toy_spec("FF")
+
+    class Broken:
+        is_satisfied = False
+
+        def mask(self):
+            raise ConstraintError("the matcher is broken")
+
+    spec = replace(spec, open_constraint=lambda request: Broken() if request.constraint else None)
+    requests = [a_request("free", PROMPT, 8), a_request("bound", PROMPT, 8, constraint=SPEC)]
+
+    for one in (spec, with_drafts(spec, noisy([]))[0]):
+        free, bound = answers(one, requests)
+        assert isinstance(free.end, Finished)
+        assert bound.failed.kind == "ConstraintError"
+
+
+def test_without_an_engine_for_it_a_constraint_is_refused():
+    [heard] = answers(toy_spec("FF"), [a_request("r", PROMPT, 8, constraint=SPEC)])
+
+    assert heard.failed.kind == "ConstraintError"
+    assert "kind 'words'" in heard.failed.error
+
+
+def test_samples_of_one_request_draft_each_for_itself():
+    request = a_request("r", PROMPT, 12, SamplingParams(temperature=1.0, seed=3), num_samples=3)
+
+    def samples(spec):
+        with running(spec) as (engine, log):
+            engine.submit(request)
+            return [log.wait("r", sample).ids for sample in range(3)]
+
+    plain = samples(toy_spec("FF"))
+    spec, _ = with_drafts(toy_spec("FF"), noisy([[*PROMPT, *ids] for ids in plain]))
+
+    assert samples(spec) == plain
