@@ -79,6 +79,9 @@ class Plan:
     num_draft_tokens: int | None = None
     """Most tokens drafted at once; None is the method's own number."""
 
+    fused_sdpa: bool = False
+    """Fused attention over quantised keys and values."""
+
     compiled_activations: bool = True
     compiled_decode: bool = True
     notices: tuple[str, ...] = field(default=())

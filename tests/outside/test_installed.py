@@ -87,3 +87,19 @@ def test_its_declarations_and_listeners_reach_the_manager(run_outside: RunOutsid
         "step: decode of 2 rows",
         "request: stop",
     ]
+
+
+def test_its_family_generates_and_its_listeners_hear(run_outside: RunOutside, folder: Path) -> None:
+    program = (
+        "import logging, sys\n"
+        "import phyla.library\n"
+        "logging.basicConfig(level=logging.INFO, stream=sys.stdout, format='%(message)s')\n"
+        "with phyla.library.load(sys.argv[1]) as model:\n"
+        "    print(model.plan.family.name, len(model.generate([3, 5, 8], max_tokens=6, ignore_eos=True).token_ids))\n"
+    )
+    ran = run_outside(program, str(folder))
+    assert ran.returncode == 0, ran.stderr
+    lines = ran.stdout.splitlines()
+    assert "abacus 6" in lines
+    assert "engine started: abacus" in lines
+    assert "request: length" in lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from phyla.backend import BackendFacts
@@ -20,6 +20,9 @@ from phyla.selection.schemes import ChosenSchemes, Schemes, choose_schemes
 from phyla.selection.settings import SelectionSettings
 from phyla.selection.wanted import QUESTIONS, Wanted, WantedMap, wanted_by_plugin, wanted_of
 from phyla.settings import Settings
+
+OWN_FILE_SPEC = "config"
+"""The scheme alias, and the spec, that follows the quantisation file beside a checkpoint."""
 
 
 def select(
@@ -73,9 +76,10 @@ def select(
         drafter_reference=decided.method.drafter_reference,
         draft_facts=decided.method.draft_facts,
         num_draft_tokens=options.num_draft_tokens,
+        fused_sdpa=_fuses_attention(options, decided),
         compiled_activations=options.compiled_activations,
         compiled_decode=options.compiled_decode,
-        notices=(*backend.notices, *settings.notices, *decided.notices),
+        notices=(*backend.notices, *settings.notices, *decided.notices, *_without_effect(options, decided)),
     )
 
 
@@ -103,6 +107,20 @@ class _Decided:
         return (*self.schemes.notices, *self.method.notices)
 
 
+def _fuses_attention(options: SelectionSettings, decided: _Decided) -> bool:
+    """What was asked, else on where the checkpoint's own quantisation file is followed."""
+    if options.fused_sdpa is not None:
+        return options.fused_sdpa
+    return any(scheme.spec == OWN_FILE_SPEC for scheme in decided.schemes.layers)
+
+
+def _without_effect(options: SelectionSettings, decided: _Decided) -> Iterator[str]:
+    if options.fused_sdpa and decided.schemes.main is None:
+        yield "--fused-sdpa has no effect: keys and values are stored plain."
+    if options.num_draft_tokens is not None and decided.method.method is None:
+        yield "--num-draft-tokens has no effect: nothing drafts."
+
+
 class _Selection:
     """One reference on its way to a plan."""
 
@@ -126,7 +144,7 @@ class _Selection:
     def decide(self) -> _Decided:
         wanted: dict[Question, Wanted] = {question: wanted_of(self._settings, question) for question in QUESTIONS}
         if wanted["kv_scheme"].is_auto and self._options.tier == "l2":
-            wanted["kv_scheme"] = Wanted("config", "flag", "--l2")
+            wanted["kv_scheme"] = Wanted(OWN_FILE_SPEC, "flag", "--l2")
         decided = self._decide(wanted)
         answers = self._answers(decided, wanted)
         if not answers:

@@ -169,7 +169,7 @@ def _unique(fields: Sequence[SettingField], names_of: Any, what: str) -> dict[st
             if other is not one:
                 raise SettingsError(
                     f"The {what} {name} is declared twice: by {_home(other.section)}.{other.name} and "
-                    f"{_home(one.section)}.{one.name}."
+                    f"{_home(one.section)}.{one.name}. Switch one of the two off with --disable."
                 )
     return owners
 

@@ -12,7 +12,7 @@ from phyla.checkpoint import TensorInfo
 from phyla.draft import ConstraintEngine, DraftMethod
 from phyla.engine.settings import EngineSettings
 from phyla.errors import PluginError
-from phyla.kv import SUPPORTED
+from phyla.kv import SUPPORTED, KVScheme
 from phyla.kv.plain import PLAIN
 from phyla.plan import Plan, PlanAnswer
 from phyla.plugins import PluginManager
@@ -159,6 +159,26 @@ def test_the_preset_l2_asks_for_the_checkpoints_own_scheme(manager: PluginManage
     manager.register("schemes", Declaring(schemes=[configured]))
     assert select("toy", manager, filled(l2=True), backend).layer_schemes == ("boxes", "plain", "boxes")
     assert select("toy", manager, filled(l2=True, kv_scheme="plain"), backend).kv_scheme.name == "plain"
+
+
+def test_attention_is_fused_where_the_checkpoints_own_file_is_followed(
+    manager: PluginManager, backend: BackendFacts
+) -> None:
+    def parse(spec: str) -> KVScheme:
+        return scheme("boxes", "full", spec=spec)
+
+    manager.register("schemes", Declaring(schemes=[scheme("boxes", "full", parse=parse, aliases={"config": "config"})]))
+    assert select("toy", manager, filled(kv_quant="config"), backend).fused_sdpa is True
+    assert select("toy", manager, filled(kv_quant="config", fused_sdpa="off"), backend).fused_sdpa is False
+    assert select("toy", manager, filled(kv_scheme="boxes:b4"), backend).fused_sdpa is False
+
+
+def test_a_flag_without_effect_is_said_to_have_none(manager: PluginManager, backend: BackendFacts) -> None:
+    plan = select("toy", manager, filled(fused_sdpa="on", num_draft_tokens=4), backend)
+    assert plan.notices == (
+        "--fused-sdpa has no effect: keys and values are stored plain.",
+        "--num-draft-tokens has no effect: nothing drafts.",
+    )
 
 
 def test_a_plan_travels_to_another_process(manager: PluginManager, backend: BackendFacts) -> None:

@@ -34,9 +34,11 @@ class AbacusFamily:
         )
 
     def bind(self, checkpoint: Checkpoint, facts: ModelFacts, options: LoadOptions) -> ModelBinding:
-        from phyla_abacus.model import Abacus  # mlx is imported here, once this family is chosen
+        from phyla.model.loading import load_weights  # mlx is imported here, once this family is chosen
 
-        return Abacus(checkpoint, facts, options)
+        from phyla_abacus.model import Abacus
+
+        return load_weights(checkpoint, options, lambda load: Abacus(checkpoint.config, facts, load))
 
 
 @hookimpl

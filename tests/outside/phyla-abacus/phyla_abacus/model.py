@@ -2,7 +2,6 @@
 
 from phyla import ModelBinding
 from phyla.kv import Causal
-from phyla.model.loading import WeightLoader
 from phyla.nn.activation import swiglu
 from phyla.nn.attention import Attention
 from phyla.nn.embedding import embed_step
@@ -30,13 +29,11 @@ class Block:
 
 
 class Abacus(ModelBinding):
-    def __init__(self, checkpoint, facts, options):
+    def __init__(self, config, facts, load):
         super().__init__(facts)
-        load = WeightLoader(checkpoint, options)
         self.embedding = load.embedding("embed", facts.vocab_size, facts.hidden_size)
-        self.blocks = [Block(layer.index, checkpoint.config, load) for layer in facts.layout]
+        self.blocks = [Block(layer.index, config, load) for layer in facts.layout]
         self.norm = load.norm("norm", facts.hidden_size, eps=1e-6)
-        load.finish()
 
     def embed(self, step):
         return embed_step(self.embedding, step)
