@@ -25,6 +25,7 @@ PhylaError
 │   └── GenerationFailed       the request's own work raised                             (HTTP 500)
 ├── QueueFull                  too many requests are waiting                             (HTTP 429)
 ├── EngineStopped              the engine thread is gone; says why                       (HTTP 503)
+├── AddressTaken               something already listens where a server should           (exit 1)
 ├── BackendError               MLX can't be imported or a device can't be used
 └── CodecError                 a cache file that is damaged, foreign or too old
 """
@@ -152,6 +153,10 @@ class QueueFull(PhylaError):
 
 class EngineStopped(PhylaError):
     """The engine thread is gone; the message says why."""
+
+
+class AddressTaken(PhylaError):
+    """Something already listens at the address; the message says what, and what to do."""
 
 
 class BackendError(PhylaError):

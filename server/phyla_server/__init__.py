@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from importlib import metadata
 
+import click
 from phyla import PluginSettings, hookimpl
 
 phyla_api = 1
@@ -18,6 +19,13 @@ def phyla_settings() -> type[PluginSettings]:
     from phyla_server.settings import ServerSettings
 
     return ServerSettings
+
+
+@hookimpl
+def phyla_commands(group: click.Group) -> None:
+    from phyla_server.command import serve
+
+    group.add_command(serve)
 
 
 def version() -> str:

@@ -25,6 +25,8 @@ class EmbeddedServer:
         self._keys = keys if keys is not None else KeyRing.from_settings(settings.section(ServerSettings))
         self._listener: socket.socket = open_listener(settings.section(ServerSettings), self._keys)
         self._server = HttpServer(model, settings, self._keys, self._listener, owner="embedded")
+        self._is_ready = threading.Event()
+        self._server.on_ready(self._is_ready.set)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="phyla-server", daemon=True)
         self.exit_code: int | None = None
@@ -40,7 +42,7 @@ class EmbeddedServer:
             TimeoutError: it didn't come up.
         """
         self._thread.start()
-        if not self._server.ready.wait(START_SECONDS):
+        if not self._is_ready.wait(START_SECONDS):
             raise TimeoutError("the server did not start")
 
     def stop(self) -> None:

@@ -99,6 +99,11 @@ class GenerationService:
             if self._tickets.pop(request_id, None) is not None:
                 self._front.cancel(request_id)
 
+    def cancel_all(self) -> None:
+        """Cancel every open request; each still gets its last event."""
+        for request_id in tuple(self._tickets):
+            self._front.cancel(request_id)
+
     def fail_all(self, reason: str) -> None:
         """The engine is gone: end every open request with the reason."""
         for request_id in tuple(self._tickets):

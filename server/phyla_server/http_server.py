@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import logging
 import socket
-import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import uvicorn
@@ -28,6 +28,9 @@ DEAD_GRACE_SECONDS = 1.0
 """How long a server with a dead engine still answers 503, so that clients learn why."""
 
 IDLE_CONNECTION_SECONDS = 75
+CUT_SECONDS = 5
+"""What cancelled requests get to send their last frame once the time to drain is over."""
+
 EXIT_CLEAN, EXIT_FAILED = 0, 1
 
 
@@ -52,10 +55,10 @@ class HttpServer:
         self._owner = owner
         self._plugin_routes = plugin_routes
         self._uvicorn: _Uvicorn | None = None
-        self._is_stopping = False
+        self._generation: GenerationService | None = None
         self._log = logging.getLogger("phyla.server")
-        self.ready = threading.Event()
-        """Set once requests are taken."""
+        self._ready: list[Callable[[], None]] = []
+        self._stopped_at: float | None = None
 
     @property
     def url(self) -> str:
@@ -66,9 +69,16 @@ class HttpServer:
         shown = "localhost" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
         return f"http://{shown}:{port}"
 
+    def on_ready(self, call: Callable[[], None]) -> None:
+        """Call this once requests are taken."""
+        self._ready.append(call)
+
     def stop(self) -> None:
-        """Stop admission and drain. From the event loop's thread or a signal; safe to call twice."""
-        self._is_stopping = True
+        """Stop admission and drain. From the event loop's thread; safe to call twice."""
+        if self._stopped_at is None:
+            self._stopped_at = time.monotonic()
+            if self._generation is not None:
+                asyncio.get_running_loop().call_later(self._budget_seconds, self._cut_short, self._generation)
         if self._uvicorn is not None:
             self._uvicorn.should_exit = True
 
@@ -76,10 +86,11 @@ class HttpServer:
         """Serve until stopped or the engine dies, then drain and close the engine; returns the exit code."""
         loop = asyncio.get_running_loop()
         generation = GenerationService(self._model.engine, loop)
+        self._generation = generation
         preparation = Preparation()
         serving = Serving(self._model, self._all_settings, generation, preparation, self._owner)
-        self._uvicorn = _Uvicorn(self._config(serving), self.ready)
-        self._uvicorn.should_exit = self._is_stopping
+        self._uvicorn = _Uvicorn(self._config(serving), self._ready)
+        self._uvicorn.should_exit = self._stopped_at is not None
         watchdog = asyncio.create_task(self._watch(generation))
         try:
             await self._uvicorn.serve(sockets=[self._listener])
@@ -112,7 +123,7 @@ class HttpServer:
             # Nothing in front of us is trusted to say who the client is.
             proxy_headers=False,
             timeout_keep_alive=IDLE_CONNECTION_SECONDS,
-            timeout_graceful_shutdown=max(1, settings.shutdown_timeout_ms // 1000),
+            timeout_graceful_shutdown=int(self._budget_seconds) + CUT_SECONDS,
         )
 
     async def _watch(self, generation: GenerationService) -> None:
@@ -125,8 +136,20 @@ class HttpServer:
         await asyncio.sleep(DEAD_GRACE_SECONDS)
         self.stop()
 
+    @property
+    def _budget_seconds(self) -> float:
+        return self._settings.shutdown_timeout_ms / 1000
+
+    def _cut_short(self, generation: GenerationService) -> None:
+        """Draining took too long: what still runs is cancelled, and its clients are told so."""
+        if generation.num_open:
+            self._log.warning("shutdown timed out: %d requests are cancelled", generation.num_open)
+            generation.cancel_all()
+
     def _close_engine(self) -> None:
-        outcome = self._model.engine.close(self._settings.shutdown_timeout_ms / 1000)
+        """Within what draining the connections left of the budget."""
+        spent = 0.0 if self._stopped_at is None else time.monotonic() - self._stopped_at
+        outcome = self._model.engine.close(max(0.0, self._budget_seconds - spent))
         if outcome.timed_out:
             self._log.warning("shutdown timed out: %d requests were cancelled", outcome.num_cancelled)
 
@@ -134,7 +157,7 @@ class HttpServer:
 class _Uvicorn(uvicorn.Server):
     """Leaves signals to whoever runs the process, and says when it is ready."""
 
-    def __init__(self, config: uvicorn.Config, ready: threading.Event) -> None:
+    def __init__(self, config: uvicorn.Config, ready: Sequence[Callable[[], None]]) -> None:
         super().__init__(config)
         self._ready = ready
 
@@ -144,4 +167,5 @@ class _Uvicorn(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self._ready.set()
+        for call in self._ready:
+            call()

@@ -11,7 +11,7 @@ import urllib.request
 from ipaddress import ip_address
 from pathlib import Path
 
-from phyla.errors import UsageError
+from phyla.errors import AddressTaken, UsageError
 
 from phyla_server.keys import KeyRing
 from phyla_server.settings import ServerSettings
@@ -25,7 +25,8 @@ def open_listener(settings: ServerSettings, keys: KeyRing) -> socket.socket:
     """A bound socket that doesn't listen yet.
 
     Raises:
-        UsageError: the bind isn't safe, the address is taken, or a server already answers there.
+        UsageError: the bind isn't safe, or the address isn't one of this machine's.
+        AddressTaken: something listens there already.
     """
     if settings.unix is not None:
         return _bind_unix(Path(settings.unix))
@@ -33,7 +34,7 @@ def open_listener(settings: ServerSettings, keys: KeyRing) -> socket.socket:
     if settings.port:
         served = probe(settings.port)
         if served:
-            raise UsageError(
+            raise AddressTaken(
                 f"Port {settings.port} is already serving {', '.join(served)}. Use that server, stop it, or choose "
                 f"another port with --port."
             )
@@ -86,7 +87,7 @@ def _bind_tcp(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise UsageError(
+        raise AddressTaken(
             f"Can't listen on {host}:{port}: {error.strerror}. Choose another port with --port."
         ) from error
     return listener
@@ -125,4 +126,4 @@ def _remove_stale(path: Path) -> None:
         except OSError:
             path.unlink(missing_ok=True)
             return
-    raise UsageError("Another server already listens on the --unix path. Stop it or choose another path.")
+    raise AddressTaken("Another server already listens on the --unix path. Stop it or choose another path.")

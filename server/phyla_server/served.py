@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from phyla import Settings
 from phyla.engine import EngineFront
 from phyla.model.facts import ModelFacts
 from phyla.output import OutputParser, OutputParserFactory, ParserContext, choose_parser
 from phyla.request import Rendered
 from phyla.tokenizer import Tokenizer
 from phyla.tokenizer.render import PromptRenderer
+
+from phyla_server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from phyla.library import Model
+    from phyla.plugins import PluginManager
+
+NO_PROPOSER = "none"
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,21 @@ class ServedModel:
             reasoning_end=end,
         )
         return self.parser.create(context)
+
+
+def served_by(model: Model, manager: PluginManager, settings: Settings) -> ServedModel:
+    """A model that the library loaded, with the dialects of the plugins."""
+    return served_model(
+        model_id=model.plan.model_id,
+        facts=model.facts,
+        tokenizer=model.tokenizer,
+        renderer=model.renderer,
+        engine=model.engine,
+        template=model.checkpoint.chat_template,
+        parsers=[one.value for one in manager.output_parsers(settings)],
+        parser_name=settings.section(ServerSettings).output_parser,
+        enforces_constraints=model.plan.proposer.name != NO_PROPOSER,
+    )
 
 
 def served_model(

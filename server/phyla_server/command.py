@@ -1,0 +1,81 @@
+"""`phyla serve`: check what is cheap to check, take the port, load, serve, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import rich_click as click
+from phyla import Settings
+from phyla.cli.command import SettingsCommand
+from phyla.cli.session import Session
+from phyla.errors import UsageError
+
+from phyla_server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from phyla_server.http_server import HttpServer
+
+SWITCH_SECONDS = 0.0005
+"""The interpreter's default of 5 ms makes a 7 ms engine step 34 ms long beside one busy thread; this makes it 10.5."""
+
+
+def _serve(session: Session, settings: Settings, query: str | None, model: str | None, last_query: str | None) -> int:
+    from phyla_server.access_log import start_logging
+    from phyla_server.keys import KeyRing
+    from phyla_server.listening import open_listener
+
+    reference = model or query or last_query
+    if reference is None:
+        raise UsageError("Which model? phyla serve MODEL, with a folder, a GGUF file or a hub id.")
+    own = settings.section(ServerSettings)
+    keys = KeyRing.from_settings(own)
+    _warn_about_keys(settings)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    start_logging(sys.stderr)
+    with open_listener(own, keys) as listener:
+        from phyla.library import load_with
+
+        from phyla_server.http_server import HttpServer
+        from phyla_server.ready_card import ready_card
+        from phyla_server.served import served_by
+
+        with load_with(reference, session.manager, settings) as loaded:
+            routes = [one.value for one in session.manager.routes(settings)]
+            served = served_by(loaded, session.manager, settings)
+            server = HttpServer(served, settings, keys, listener, plugin_routes=routes)
+            server.on_ready(lambda: click.echo(ready_card(loaded.plan, settings, server.url)))
+            return asyncio.run(_until_signalled(server))
+
+
+async def _until_signalled(server: HttpServer) -> int:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, server.stop)
+    return await server.run()
+
+
+def _warn_about_keys(settings: Settings) -> None:
+    for field in ("api_key", "admin_key"):
+        if settings.origin(ServerSettings, field).by == "flag":
+            flag = f"--{field.replace('_', '-')}"
+            click.echo(
+                f"Warning: {flag} on the command line is visible to every user of this machine. "
+                f"Use {flag}-file or PHYLA_SERVER__{field.upper()}.",
+                err=True,
+            )
+
+
+serve = SettingsCommand(
+    "serve",
+    _serve,
+    arguments=[
+        click.RichArgument(["query"], required=False, metavar="[MODEL]"),
+        click.RichOption(["--model"], metavar="MODEL", help="The model to serve; goes before the argument."),
+        click.RichOption(["--query", "last_query"], metavar="MODEL", help="The model, if nothing else names one."),
+    ],
+    help="Serve a model over HTTP, with OpenAI's API.\n\n"
+    "Listens on 127.0.0.1:8080 unless told otherwise; beyond loopback only with a key.",
+)
