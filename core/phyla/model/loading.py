@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, TypeVar, overload
 
 import mlx.core as mx
 
@@ -125,7 +126,10 @@ class WeightLoader:
             self._source.refuse(f"quantised, but the config says full precision: {path}")
             return Weight(self._cast(self._source.take(f"{path}.weight", (num_rows, num_columns))))
         packed = self._packed(path, num_rows, num_columns, form)
-        return packed.dense(self._dtype) if self._is_dense else packed
+        if self._is_dense:
+            # From the scales as stored: casting them first would round twice.
+            return packed.dense(self._dtype)
+        return replace(packed, scales=self._cast(packed.scales), biases=self._cast(packed.biases))
 
     def _packed(self, path: str, num_rows: int, num_columns: int, form: QuantForm) -> Weight:
         group_shape = (num_rows, num_columns // form.group_size)
@@ -134,9 +138,17 @@ class WeightLoader:
         if not form.has_biases:
             return Weight(data, scales, None, form)
         biases = self._source.take(f"{path}.biases", group_shape)
-        return Weight(data, self._cast(scales), self._cast(biases), form)
+        return Weight(data, scales, biases, form)
 
-    def _cast(self, array: mx.array) -> mx.array:
+    @overload
+    def _cast(self, array: mx.array) -> mx.array: ...
+
+    @overload
+    def _cast(self, array: None) -> None: ...
+
+    def _cast(self, array: mx.array | None) -> mx.array | None:
+        if array is None:
+            return None
         return array.astype(self._dtype) if array.dtype in FLOATS and array.dtype != self._dtype else array
 
     def _held(self, module: ModuleT) -> ModuleT:

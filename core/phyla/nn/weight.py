@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from phyla.nn.form import QuantForm
+from phyla.nn.unpack import dequantised
 
 
 @dataclass(frozen=True)
@@ -83,15 +84,7 @@ class Weight:
         if self.form is None:
             return self if self.data.dtype == dtype else Weight(self.data.astype(dtype))
         assert self.scales is not None
-        unpacked = mx.dequantize(
-            self.data,
-            scales=self.scales,
-            biases=self.biases,
-            group_size=self.form.group_size,
-            bits=self.form.bits,
-            mode=self.form.mode,
-        )
-        return Weight(unpacked.astype(dtype))
+        return Weight(dequantised(self.data, self.scales, self.biases, self.form, dtype))
 
 
 def stacked_rows(weights: Sequence[Weight]) -> Weight:

@@ -41,6 +41,21 @@ def test_gathered_rows_are_the_unpacked_rows(form):
     assert mx.array_equal(rows, weight.dense(mx.float32).data[ids])
 
 
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16], ids=str)
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_unpacking_has_the_bits_of_mlx_in_float32_rounded_once(form, dtype):
+    matrix = random_matrix(96, 128).astype(mx.float32 if form.mode != "affine" else mx.float16)
+    weight = quantised(matrix, form)
+    scales, biases = (
+        array if array is None or array.dtype == mx.uint8 else array.astype(mx.float32)
+        for array in (weight.scales, weight.biases)
+    )
+    want = mx.dequantize(
+        weight.data, scales, biases, group_size=form.group_size, bits=form.bits, mode=form.mode, dtype=mx.float32
+    )
+    assert mx.array_equal(weight.dense(dtype).data, want.astype(dtype))
+
+
 def test_a_dense_matrix_of_the_wanted_dtype_is_left_alone():
     weight = Weight(random_matrix(8, 8))
     assert weight.dense(mx.float32) is weight
