@@ -13,6 +13,7 @@ from phyla.plugins.settings import PluginsSettings
 from phyla.sampling.settings import SamplingSettings
 from phyla.selection.settings import SelectionSettings
 from phyla.settings import PluginSettings
+from phyla.settings.log import LogSettings
 
 phyla_api = 1
 
@@ -27,6 +28,7 @@ def phyla_settings() -> tuple[type[PluginSettings], ...]:
         EngineSettings,
         DraftSettings,
         TraceSettings,
+        LogSettings,
     )
 
 

@@ -10,6 +10,7 @@ import rich_click as click
 from phyla.cli.options import arguments_given, flags_given, settings_options
 from phyla.cli.session import Session
 from phyla.settings import Settings
+from phyla.settings.log import LogSettings, start_logging
 
 HINT = (
     "Each flag is also a variable (PHYLA_SECTION__NAME) and a key under its section in phyla.toml; a flag beats a "
@@ -59,10 +60,11 @@ class SettingsCommand(click.RichCommand):
         return [*own[:-1], *cached[self.name], *own[-1:]]
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Load the settings, show what was accepted without effect, and run."""
+        """Load the settings, start logging, show what was accepted without effect, and run."""
         session = ctx.find_object(Session)
         assert session is not None, "settings commands run under the phyla group"
         settings = session.load(flags_given(ctx.params))
+        start_logging(settings.section(LogSettings))
         for notice in settings.notices:
             click.echo(f"Note: {notice}", err=True)
         status = self._run(session, settings, **arguments_given(ctx.params))

@@ -19,18 +19,25 @@ class ForeignFlag:
 
     refused: bool = False
     takes_value: bool = True
+    harmless: str | None = None
+    """A value that says what happens here anyway, and so is accepted."""
+
+    def refuses(self, value: object) -> bool:
+        """Whether the flag with that value is refused; None and False are a flag that wasn't given."""
+        return self.refused and bool(value) and value != self.harmless
+
+    def notice(self, flag: str) -> str:
+        """The line that an accepted one is answered with."""
+        return f"{flag} is accepted: {'that is what happens here anyway' if self.refused else self.meaning}."
 
 
 FOREIGN_FLAGS: Mapping[str, ForeignFlag] = MappingProxyType(
     {
-        "--kv-group-size": ForeignFlag("write the group size into --kv-scheme NAME:SPEC", refused=True),
+        "--kv-group-size": ForeignFlag("write the group size into --kv-scheme NAME:SPEC", refused=True, harmless="64"),
         "--quantized-kv-start": ForeignFlag(
-            "quantised storage begins with the first token here; leave it away", refused=True
+            "quantised storage begins with the first token here; leave it away", refused=True, harmless="0"
         ),
         "--prompt-concurrency": ForeignFlag("prompts are computed one by one between the others' steps"),
-        "--prefill-step-size": ForeignFlag(
-            "the chunk is part of what decides the bits; set PHYLA_RD_PREFILL_CHUNK if you must", refused=True
-        ),
         "--prompt-cache-size": ForeignFlag(
             "the prefix cache is bounded in bytes, not in entries; use --prompt-cache SIZE", refused=True
         ),
@@ -47,6 +54,9 @@ FOREIGN_FLAGS: Mapping[str, ForeignFlag] = MappingProxyType(
             "a model without a chat template serves /v1/completions; leave it away", refused=True, takes_value=False
         ),
         "--chat-template": ForeignFlag("put a chat_template.jinja into the model's folder", refused=True),
+        "--chat-template-args": ForeignFlag("send chat_template_kwargs with each request", refused=True),
+        "--adapter-path": ForeignFlag("no adapters are mounted here; merge it into the weights first", refused=True),
+        "--adapter": ForeignFlag("no adapters are mounted here; merge it into the weights first", refused=True),
         "--min-p": ForeignFlag("requests give min_p themselves", refused=True),
         "--l3": ForeignFlag("the tier was removed upstream; use --l1 or --l2", refused=True, takes_value=False),
     }

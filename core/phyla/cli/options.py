@@ -72,7 +72,7 @@ def _options_of(one: SettingField) -> Iterator[click.Parameter]:
 
 def _foreign(flag: str, known: ForeignFlag) -> click.Parameter:
     def refuse(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-        if known.refused and value:
+        if known.refuses(value):
             raise UsageError(f"{flag} isn't taken here: {known.meaning}.")
         return value
 

@@ -11,7 +11,7 @@ from typing import Any
 from phyla.cli.foreign import FOREIGN_FLAGS
 from phyla.plugins import PluginManager, discover
 from phyla.plugins.settings import PluginsSettings
-from phyla.settings import PluginSettings, Settings, load_settings
+from phyla.settings import PluginSettings, Settings, declared_fields, load_settings
 
 CONFIG_FLAG = "--config"
 FIRST_FLAGS = {"--disable": True, "--no-plugins": False, CONFIG_FLAG: True}
@@ -36,8 +36,12 @@ class Session:
         Raises:
             UsageError: a flag, variable or key that nobody declares, or a bad value.
         """
-        ours = {flag: value for flag, value in flags.items() if flag not in FOREIGN_FLAGS}
-        notices = [f"{flag} is accepted: {FOREIGN_FLAGS[flag].meaning}." for flag in flags if flag in FOREIGN_FLAGS]
+        declared = {
+            spelling for section in self.sections for one in declared_fields(section) for spelling in one.spellings
+        }
+        foreign = [flag for flag in flags if flag in FOREIGN_FLAGS and flag not in declared]
+        ours = {flag: value for flag, value in flags.items() if flag not in foreign}
+        notices = [FOREIGN_FLAGS[flag].notice(flag) for flag in foreign]
         absent = [info.name for info in self.manager.plugins() if info.state != "loaded"]
         settings = load_settings(self.sections, flags=ours, env=self.env, file=self.config, absent=absent)
         return settings.with_notices(notices)

@@ -29,7 +29,9 @@ class EngineSettings(PluginSettings, section="engine"):
     context_limit: int | None = setting(None, lever="RD_CONTEXT_LIMIT", ge=2)
     """Lowers the model's context limit, in tokens; never raises it."""
 
-    prefill_chunk: int | None = setting(None, lever="RD_PREFILL_CHUNK", ge=1)
+    prefill_chunk: int | None = setting(
+        None, flag="--prefill-chunk", aliases=("--prefill-step-size",), lever="RD_PREFILL_CHUNK", ge=1
+    )
     """Tokens per prefill chunk; by default 2048, less where attention scores would need over 1 GiB."""
 
     early_first_token: bool = setting(True, lever="EARLY_FIRST_TOKEN")

@@ -113,6 +113,28 @@ def test_a_flag_that_needs_no_switch_here_is_accepted_with_a_note(phyla: RunPhyl
     assert f"Note: {flag} is accepted" in ran.err
 
 
+@pytest.mark.parametrize(("flag", "value"), [("--kv-group-size", "64"), ("--quantized-kv-start", "0")])
+def test_a_refused_flag_is_accepted_with_the_value_that_changes_nothing(phyla: RunPhyla, flag: str, value: str) -> None:
+    ran = phyla("serve", flag, value)
+    assert ran.status == 0
+    assert f"Note: {flag} is accepted: that is what happens here anyway." in ran.err
+
+
+def test_a_plugin_may_take_over_a_flag_of_other_servers(phyla: RunPhyla, plugin: MakePlugin) -> None:
+    taking = plugin(
+        "taking",
+        "from phyla import PluginSettings, hookimpl, setting\n"
+        "phyla_api = 1\n"
+        "class TakingSettings(PluginSettings, section='taking'):\n"
+        "    size: int = setting(1, flag='--prompt-cache-size')\n"
+        "@hookimpl\n"
+        "def phyla_settings():\n"
+        "    return TakingSettings\n",
+    )
+    ran = phyla("serve", "--prompt-cache-size", "8", more=(taking,))
+    assert (ran.status, ran.err) == (0, "")
+
+
 def test_a_plugin_that_raises_at_import_stops_a_command_and_is_listed_by_plugins(
     phyla: RunPhyla, plugin: MakePlugin
 ) -> None:
