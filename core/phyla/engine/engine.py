@@ -127,16 +127,16 @@ class Engine:
             )
         reason = self._death
         if reason is None and self._loop is None:
-            reason = "The model is being loaded."
+            reason = "The engine has shut down." if self._is_loaded.is_set() else "The model is being loaded."
         num_waiting = self._mailbox.num_waiting
         num_active = self._mailbox.num_known - num_waiting
         return EngineHealth(reason is None, reason, num_active, num_waiting, waited)
 
     def stats(self) -> Mapping[str, Any]:
-        if self._loop is None or self._loaded is None:
+        loop, loaded = self._loop, self._loaded
+        if loop is None or loaded is None:
             return {}
-        counters, waiting = self._loop.counters, self._mailbox.num_waiting
-        return engine_stats(self._spec, counters, waiting, self._loaded.reuse.stats())
+        return engine_stats(self._spec, loop.counters, self._mailbox.num_waiting, loaded.reuse.stats())
 
     def flush_prefix_cache(self) -> Mapping[str, Any]:
         loaded = self._running()
@@ -182,6 +182,10 @@ class Engine:
             self._busy_since = None
             _log.exception("The engine thread died.")
             self._die(f"The engine died of an internal error ({type(error).__name__}).")
+        finally:
+            # Weights and caches go with the thread that owned them.
+            self._loop = self._loaded = None
+            loop.close()
 
     def _prepare(self) -> EngineLoop:
         began = self._spec.now()

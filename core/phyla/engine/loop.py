@@ -52,6 +52,10 @@ class EngineLoop:
         self.counters = self._counted
         """Replaced after every unit of work; any thread may read it."""
 
+    def close(self) -> None:
+        """Nothing more will be computed on this thread."""
+        self._runner.close()
+
     def iterate(self) -> bool:
         """One unit of work.
 

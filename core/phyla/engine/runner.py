@@ -114,6 +114,15 @@ class Runner:
         if row.party is not None:
             row.party.leave(row)
 
+    def close(self) -> None:
+        """The thread is about to end: let MLX finish, and give back what it holds for this thread.
+
+        Without it MLX now and then aborts the process at exit (seen with 0.32.4 on a CPU, 1 in 12 runs).
+        """
+        mx.synchronize()
+        mx.clear_cache()
+        mx.clear_streams()
+
     def _start_chunk(self, row: Row, piece: PrefillPiece) -> Chunk:
         self._sit_alone(row)
         assert row.party is not None
