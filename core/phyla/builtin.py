@@ -10,9 +10,10 @@ from phyla.engine.trace import TraceSettings
 from phyla.hookspecs import hookimpl
 from phyla.kv import KVScheme
 from phyla.plugins.settings import PluginsSettings
+from phyla.registry.settings import ModelsSettings
 from phyla.sampling.settings import SamplingSettings
 from phyla.selection.settings import SelectionSettings
-from phyla.settings import PluginSettings
+from phyla.settings import PluginSettings, Settings
 from phyla.settings.log import LogSettings
 
 phyla_api = 1
@@ -29,6 +30,7 @@ def phyla_settings() -> tuple[type[PluginSettings], ...]:
         DraftSettings,
         TraceSettings,
         LogSettings,
+        ModelsSettings,
     )
 
 
@@ -40,5 +42,7 @@ def phyla_kv_schemes() -> list[KVScheme]:
 
 
 @hookimpl
-def phyla_open_checkpoint() -> list[CheckpointOpener]:
-    return [folder_opener()]
+def phyla_open_checkpoint(settings: Settings) -> list[CheckpointOpener]:
+    from phyla.registry.hub import hub_opener
+
+    return [folder_opener(), hub_opener(settings.section(ModelsSettings))]

@@ -18,6 +18,8 @@ from phyla.engine.answers import Answers, Completion, Piece
 from phyla.errors import UsageError
 from phyla.plugins import PluginManager, discover
 from phyla.plugins.settings import PluginsSettings
+from phyla.registry import ModelsSettings
+from phyla.registry.hub import ensure_local
 from phyla.request import Rendered, Request
 from phyla.sampling.defaults import GREEDY, SamplingDefaults
 from phyla.sampling.resolve import resolve_sampling
@@ -40,7 +42,7 @@ def load(reference: str, **options: Any) -> Model:
     """Load a model and start its engine.
 
     Args:
-        reference: a model folder, a GGUF file, or a hub id.
+        reference: a model folder, a GGUF file, or a hub id, which is downloaded if it isn't here.
         options: settings by the names of their flags: `batch=4` is `--batch 4`, `kv_scheme="affine:4"` is
             `--kv-scheme affine:4`. Variables and `phyla.toml` count too, as on the command line.
 
@@ -52,6 +54,7 @@ def load(reference: str, **options: Any) -> Model:
     chosen = load_settings((PluginsSettings,), flags=flags, partial=True).section(PluginsSettings)
     manager = discover(chosen.disable, chosen.no_plugins)
     settings = load_settings(manager.settings_sections(), flags=flags, absent=chosen.disable)
+    ensure_local(reference, settings.section(ModelsSettings))
     return load_with(reference, manager, settings)
 
 

@@ -7,7 +7,7 @@ from tests.architecture.sources import Source, loaded_by_importing, pyproject, s
 LAYERS = (
     {"errors"},
     {"backend", "settings", "request", "output"},
-    {"checkpoint", "tokenizer"},
+    {"checkpoint", "tokenizer", "registry"},
     {"kv"},
     {"nn"},
     {"model"},

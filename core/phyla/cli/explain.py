@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import rich_click as click
 
+from phyla.cli.chosen_model import chosen_model
 from phyla.cli.columns import columns
 from phyla.cli.command import SettingsCommand
 from phyla.cli.session import Session
@@ -14,14 +15,15 @@ from phyla.selection.parts import Parts
 from phyla.settings import Settings
 
 
-def _explain(session: Session, settings: Settings, model: str) -> int:
+def _explain(session: Session, settings: Settings, model: str | None) -> int:
     from phyla.backend.detect import detect
     from phyla.backend.settings import BackendSettings
     from phyla.selection import resolve, select
 
     backend_settings = settings.section(BackendSettings)
     backend = detect(backend_settings.blas, backend_settings.blas_threads)
-    plan = select(model, session.manager, settings, backend)
+    reference = chosen_model(session, settings, model, may_fetch=False)
+    plan = select(reference, session.manager, settings, backend)
     parts = resolve(plan, session.manager, settings)
     lines = [*_model(plan), "", *_choices(plan), "", *_layout(parts), "", *_memory(parts)]
     reported = [one.value for one in session.manager.report(plan)]
@@ -107,7 +109,7 @@ def _size(num_bytes: float) -> str:
 explain = SettingsCommand(
     "explain",
     _explain,
-    arguments=[click.RichArgument(["model"], metavar="MODEL")],
+    arguments=[click.RichArgument(["model"], required=False, metavar="[MODEL]")],
     help="Say what would run a model and why, without loading its weights.\n\n"
     "Takes every flag of serve: --kv-scheme, --method, --route and the rest show their effect here first.",
 )

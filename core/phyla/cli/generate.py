@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from phyla.cli.chosen_model import chosen_model
 from phyla.cli.command import SettingsCommand
 from phyla.cli.session import Session
 from phyla.engine.settings import EngineSettings
@@ -92,7 +93,8 @@ def _generate(
     if not text:
         raise UsageError("There is nothing to answer: phyla generate MODEL --prompt TEXT.")
     options = GenerateOptions(text, raw, seed, stop)
-    usage = run_generate(model, options, session.manager, settings, _write)
+    reference = chosen_model(session, settings, model)
+    usage = run_generate(reference, options, session.manager, settings, _write)
     _write("\n")
     click.echo(
         f"{usage.num_prompt_tokens} prompt tokens in {usage.prompt_seconds:.2f} s, "

@@ -11,6 +11,8 @@ import rich_click as click
 from phyla.cli.doctor import doctor
 from phyla.cli.explain import explain
 from phyla.cli.generate import generate
+from phyla.cli.get import get
+from phyla.cli.ls import ls
 from phyla.cli.plugins import list_plugins
 from phyla.cli.session import Session, open_session
 from phyla.errors import LayoutError, PhylaError, UnknownName, UsageError
@@ -64,7 +66,7 @@ def build_group(session: Session) -> click.RichGroup:
         context_settings={"help_option_names": ["--help", "-h"]},
     )
     group = click.version_option(importlib.metadata.version("phyla"), "--version", "-v", prog_name="phyla")(group)
-    for command in (list_plugins, explain, doctor, generate):
+    for command in (list_plugins, explain, doctor, generate, get, ls):
         group.add_command(command)
     session.manager.add_commands(group)
     return group

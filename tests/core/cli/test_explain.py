@@ -41,7 +41,7 @@ def test_what_was_accepted_without_effect_is_listed(phyla: RunPhyla, toy_folder:
 def test_a_model_that_is_not_there_is_an_error(phyla: RunPhyla) -> None:
     ran = phyla("explain", "nowhere/at-all")
     assert ran.status == 1
-    assert "Nothing opens 'nowhere/at-all'" in ran.err
+    assert "phyla get nowhere/at-all" in ran.err
 
 
 def test_a_scheme_that_is_not_there_names_what_is(phyla: RunPhyla, toy_folder: Path) -> None:

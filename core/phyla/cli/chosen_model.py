@@ -1,0 +1,50 @@
+"""Which model a command runs, from its argument, the settings and what is on this machine."""
+
+from __future__ import annotations
+
+import os
+
+import rich_click as click
+
+from phyla.cli.session import Session
+from phyla.errors import CheckpointNotFound
+from phyla.model.family import Claim
+from phyla.registry import LocalModel, ModelsSettings, fetch_starter, resolve_model
+from phyla.registry.hub import ensure_local
+from phyla.settings import Settings
+
+
+def chosen_model(session: Session, settings: Settings, positional: str | None, *, may_fetch: bool = True) -> str:
+    """The reference to open; says on stderr what was chosen where nobody named it.
+
+    Args:
+        session: whose families say what can be served.
+        settings: flags, and where models are.
+        positional: the command's own argument.
+        may_fetch: download a hub id that isn't here, or the starter when no model is named and none is here.
+
+    Raises:
+        CheckpointNotFound: a query that nothing matches, or nothing here and nothing may be fetched.
+        UsageError: a query that several match, or no local model fits.
+        CheckpointError: a download failed.
+    """
+    models = settings.section(ModelsSettings)
+    families = [one.value for one in session.manager.families(settings)]
+
+    def is_servable(model: LocalModel) -> bool:
+        return model.source == "gguf" or any(family.claim(model.config) > Claim.NONE for family in families)
+
+    resolved = resolve_model(models, positional, _memory_bytes(), is_servable)
+    if resolved is not None:
+        if not any((models.model, positional, models.query)):
+            click.echo(f"Model: {resolved.reason}", err=True)
+        if may_fetch:
+            ensure_local(resolved.reference, models)
+        return resolved.reference
+    if not may_fetch:
+        raise CheckpointNotFound("There is no model on this machine. Name one, or `phyla get starter`.")
+    return str(fetch_starter(models, lambda line: click.echo(line, err=True)))
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,17 @@
+"""Models on this machine and how more get here: scanning, queries, the hub, the starter."""
+
+from phyla.registry.local_models import LocalModel, scan_models
+from phyla.registry.resolving import Resolved, find_model, local_models, resolve_model
+from phyla.registry.settings import ModelsSettings
+from phyla.registry.starter import fetch_starter
+
+__all__ = [
+    "LocalModel",
+    "ModelsSettings",
+    "Resolved",
+    "fetch_starter",
+    "find_model",
+    "local_models",
+    "resolve_model",
+    "scan_models",
+]
