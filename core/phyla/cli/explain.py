@@ -38,13 +38,14 @@ def _model(plan: Plan) -> Iterator[str]:
     facts = plan.facts
     quantised = facts.quantization or {}
     form = f", quantised to {quantised.get('bits', '?')} bits" if quantised else ""
+    blas = f", {plan.backend.blas}" if plan.backend.blas else ""
     yield columns(
         [
             ("Model", f"{plan.model_id} ({facts.architecture}), opened by {plan.opener}"),
             ("Weights", f"{_size(facts.weight_bytes.total)} in {facts.stored_dtype}{form}"),
             ("Shape", f"{len(facts.layout)} layers, hidden {facts.hidden_size}, vocabulary {facts.vocab_size}"),
             ("Context", f"{facts.context_limit} tokens"),
-            ("Device", f"{plan.backend.device_name} ({plan.backend.device}), MLX {plan.backend.mlx_version}"),
+            ("Device", f"{plan.backend.device_name} ({plan.backend.device}), MLX {plan.backend.mlx_version}{blas}"),
             ("Identity", plan.identity.digest()),
         ]
     )
