@@ -11,6 +11,8 @@ from phyla.nn.rope_form import RopeForm, rope_form
 
 from phyla_universal.descriptor import DESCRIPTORS, Bias, Descriptor, architecture_of
 
+MOST_LAYERS = 4096
+
 INEXPRESSIBLE: Mapping[str, tuple[Any, ...]] = {
     "hidden_act": (None, "silu", "swish"),
     "partial_rotary_factor": (None, 1),
@@ -134,11 +136,13 @@ def _head_dim(config: Mapping[str, Any], row: Descriptor, num_heads: int) -> int
 
 def _windows(config: Mapping[str, Any], row: Descriptor) -> tuple[int | None, ...]:
     num_layers = _count(config, "num_hidden_layers")
+    if num_layers > MOST_LAYERS:
+        raise DamagedCheckpoint(f"'num_hidden_layers' is {num_layers}; no model has more than {MOST_LAYERS}.")
     kinds = config.get("layer_types")
     if kinds is None or not row.honours_layer_types:
         return (None,) * num_layers
-    if len(kinds) != num_layers:
-        raise DamagedCheckpoint(f"'layer_types' names {len(kinds)} layers, 'num_hidden_layers' says {num_layers}.")
+    if not isinstance(kinds, list) or len(kinds) != num_layers:
+        raise DamagedCheckpoint(f"'layer_types' is {kinds!r}; it has to name {num_layers} layers.")
     for kind in kinds:
         if kind not in ("full_attention", "sliding_attention"):
             raise _inexpressible(architecture_of(config), "layer_types", kind)

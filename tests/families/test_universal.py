@@ -6,11 +6,13 @@ import pytest
 from phyla.checkpoint.folder import FolderCheckpoint
 from phyla.errors import DamagedCheckpoint, UnsupportedModel
 from phyla.model import Claim
+from phyla.settings import Settings
 from phyla.testing.family import FamilyContract
+from phyla.testing.oracle import MlxLmOracle
 from phyla.testing.parity import MlxLmParityContract
 from phyla.testing.stepping import load_options
 from phyla.testing.tiny import tensor_shapes, tiny_checkpoint, tiny_config
-from phyla_universal import UniversalFamily
+from phyla_universal import UniversalFamily, phyla_families
 from phyla_universal.config import decoder_config
 from phyla_universal.describe import is_tied
 
@@ -41,6 +43,14 @@ class Universal:
 
 class TestLlama(Universal, FamilyContract):
     config = LLAMA_WITH_EVERYTHING
+
+
+class TestLlamaSliding(Universal, FamilyContract):
+    config = LLAMA_SLIDING
+
+    def reference(self, folder, tokens):
+        """mlx-lm: transformers ignores `layer_types` of a llama."""
+        return MlxLmOracle(folder).logits(tokens)
 
 
 class TestMistral(Universal, FamilyContract):
@@ -135,6 +145,10 @@ class TestNvfp4Parity(QuantisedWhole):
     config = tiny_config("llama", quantization={"group_size": 16, "bits": 4, "mode": "nvfp4"})
 
 
+def test_the_plugin_gives_its_family():
+    assert [family.name for family in phyla_families(Settings())] == ["universal"]
+
+
 @pytest.mark.parametrize("name", ["llama", "mistral", "iquestcoder", "xverse", "qwen2", "qwen3"])
 def test_known_architectures_are_claimed_as_known(name):
     assert UniversalFamily().claim({"model_type": name}) is Claim.CLOSE
@@ -216,7 +230,10 @@ def test_what_the_table_cannot_say_is_refused_by_its_key(config, key):
     [
         (tiny_config("llama", hidden_size=None), "hidden_size"),
         (tiny_config("llama", num_hidden_layers=0), "num_hidden_layers"),
+        (tiny_config("llama", num_hidden_layers=10**9), "num_hidden_layers"),
         (tiny_config("llama", num_attention_heads="2"), "num_attention_heads"),
+        (tiny_config("llama", rope_scaling="linear"), "rope_scaling"),
+        (tiny_config("llama", layer_types=4), "layer_types"),
         (tiny_config("llama", num_attention_heads=3, num_key_value_heads=2), "num_key_value_heads"),
         (tiny_config("qwen2", hidden_size=129), "hidden_size"),
         (tiny_config("qwen3", head_dim=None), "head_dim"),

@@ -49,7 +49,7 @@ def eos_ids(checkpoint: Checkpoint) -> tuple[int, ...]:
     found: set[int] = set()
     for section in sections:
         value = section.get("eos_token_id")
-        found.update(value if isinstance(value, list) else [] if value is None else [value])
+        found.update(one for one in (value if isinstance(value, list) else [value]) if isinstance(one, int))
     return tuple(sorted(found))
 
 

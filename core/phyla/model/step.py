@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -73,9 +74,9 @@ class StepInput:
     def width(self) -> int:
         return self.ids.shape[1]
 
-    @property
+    @cached_property
     def rope_offset(self) -> int | mx.array:
-        """What `mx.fast.rope` takes: an int for a lone row, as mlx-lm passes it, else one per row."""
+        """What `mx.fast.rope` takes: an int for a lone row, as mlx-lm passes it, else one per row, made once."""
         import mlx.core as mx
 
         if isinstance(self.offsets, tuple):

@@ -37,8 +37,8 @@ def rope_form(config: Mapping[str, Any], default_base: float | None = None) -> R
         UnsupportedModel: a type that isn't known here.
         DamagedCheckpoint: no base, or a stretching without its factor.
     """
-    nested = config.get("rope_parameters") or {}
-    scaling = config.get("rope_scaling") or nested
+    nested = _section(config, "rope_parameters")
+    scaling = _section(config, "rope_scaling") or nested
     base = config.get("rope_theta") or nested.get("rope_theta") or default_base
     if not isinstance(base, int | float) or base <= 0:
         raise DamagedCheckpoint(f"'rope_theta' is {base!r}; it has to be a positive number.")
@@ -51,3 +51,10 @@ def rope_form(config: Mapping[str, Any], default_base: float | None = None) -> R
     if kind != "default" and not (isinstance(factor, int | float) and factor > 0):
         raise DamagedCheckpoint(f"'rope_scaling' of type '{kind}' has factor {factor!r}; it needs a positive number.")
     return RopeForm(base, kind, scaling, bool(config.get("rope_traditional", False)))
+
+
+def _section(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    section = config.get(key) or {}
+    if not isinstance(section, Mapping):
+        raise DamagedCheckpoint(f"'{key}' is {section!r}; it has to be an object or null.")
+    return section

@@ -45,6 +45,10 @@ class MlxLmOracle:
             token = run.record(self._last_logits([token], cache))
         return run
 
+    def logits(self, tokens: Sequence[int]) -> np.ndarray:
+        """(L, V) in one forward, without a cache."""
+        return np.array(self.model(mx.array(list(tokens))[None])[0].astype(mx.float32))
+
     def text(self, prompt: Sequence[int], num_tokens: int) -> str:
         """Greedy text by mlx-lm's own loop and detokeniser, for folders with a tokenizer."""
         from mlx_lm import generate

@@ -36,6 +36,10 @@ def test_end_of_sequence_is_the_union_of_all_that_name_it(checkpoint):
     assert eos_ids(made) == (2, 5, 7)
 
 
+def test_ends_that_are_no_ids_are_left_out(checkpoint):
+    assert eos_ids(checkpoint({"eos_token_id": ["</s>", None, 3]}, eos_token_id="</s>")) == (3,)
+
+
 def test_a_checkpoint_that_names_no_end_has_none(checkpoint):
     assert eos_ids(checkpoint(eos_token_id=None)) == ()
 
