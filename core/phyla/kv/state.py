@@ -43,6 +43,11 @@ class LayerState(Protocol):
         """Bytes of the buffers this state keeps alive: whole buffers, not the views used."""
         ...
 
+    @property
+    def forgets(self) -> bool:
+        """Whether earlier lengths are ever lost. False promises `can_rewind_to` for every shorter length, always."""
+        ...
+
     def open_window(self, num_tokens: int) -> None:
         """Promise that the next `num_tokens` appended may be taken back by `keep`."""
         ...

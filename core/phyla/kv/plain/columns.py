@@ -92,15 +92,20 @@ class RingColumns:
         copy.num_tokens, copy.num_used, copy.cursor = self.num_tokens, self.num_used, self.cursor
         return copy
 
-    def copied(self) -> dict[str, mx.array]:
-        """The real columns as they lie, in arrays of exactly that size."""
+    def copied(self) -> tuple[int, int, dict[str, mx.array]]:
+        """How many columns matter, the cursor among them, and the columns as they lie, in arrays of that size.
+
+        After a wide step the ring holds more than its window. The next step would drop them, so they stay behind here.
+        """
         if self._keys is None or self._values is None or self.num_used == 0:
-            return {}
-        used = self.num_used
-        return {
-            "keys": mx.contiguous(self._keys[..., :used, :]),
-            "values": mx.contiguous(self._values[..., :used, :]),
+            return 0, 0, {}
+        num_columns = min(self.num_used, self._window)
+        surplus = self.num_used - num_columns
+        planes = {
+            "keys": mx.array(self._keys[..., surplus : self.num_used, :]),
+            "values": mx.array(self._values[..., surplus : self.num_used, :]),
         }
+        return num_columns, self.cursor - surplus, planes
 
     def restore(self, planes: Mapping[str, mx.array], num_tokens: int, num_used: int, cursor: int) -> None:
         """Take over what `copied` gave."""

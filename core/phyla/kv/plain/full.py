@@ -70,6 +70,10 @@ class FullState:
         described = StepColumns(num_columns, num_before, width, num_real, end=num_before)
         return self._keys.view(num_columns), self._values.view(num_columns), described
 
+    @property
+    def forgets(self) -> bool:
+        return False
+
     def open_window(self, num_tokens: int) -> None:
         assert self._window_start is None, "windows don't nest"
         self._window_start = self._num_tokens

@@ -75,6 +75,10 @@ class LatentState:
             bias = mx.where(allowed, bias, mx.array(mx.finfo(bias.dtype).min, bias.dtype))
         return mx.fast.scaled_dot_product_attention(queries[..., :width], latent, latent, scale=scale, mask=bias)
 
+    @property
+    def forgets(self) -> bool:
+        return False
+
     def open_window(self, num_tokens: int) -> None:
         assert self._window_start is None, "windows don't nest"
         self._window_start = self._num_tokens

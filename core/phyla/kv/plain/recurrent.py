@@ -66,6 +66,10 @@ class RecurrentState:
             self._window.steps.append(step)
         return self._run(step, step.num_real)
 
+    @property
+    def forgets(self) -> bool:
+        return True
+
     def open_window(self, num_tokens: int) -> None:
         assert self._window is None, "windows don't nest"
         self._window = _Window(self._folded, self._num_tokens)
@@ -99,7 +103,7 @@ class RecurrentState:
         return num_tokens in (0, self._num_tokens)
 
     def arrays(self) -> StateArrays:
-        held = {name: mx.contiguous(one) for name, one in self._folded.items()}
+        held = {name: mx.array(one) for name, one in self._folded.items()}
         return StateArrays(held, {"num_tokens": self._num_tokens})
 
     def adopt(self, arrays: StateArrays) -> None:

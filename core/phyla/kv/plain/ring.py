@@ -90,6 +90,10 @@ class RingState:
     def ring(self) -> RingColumns:
         return self._ring
 
+    @property
+    def forgets(self) -> bool:
+        return True
+
     def open_window(self, num_tokens: int) -> None:
         assert self._window is None, "windows don't nest"
         self._window = _Window(self._ring.clone())
@@ -122,8 +126,8 @@ class RingState:
         return self._ring.can_rewind_to(num_tokens)
 
     def arrays(self) -> StateArrays:
-        facts = {"num_tokens": self.num_tokens, "num_columns": self._ring.num_used, "cursor": self._ring.cursor}
-        return StateArrays(self._ring.copied(), facts)
+        num_columns, cursor, planes = self._ring.copied()
+        return StateArrays(planes, {"num_tokens": self.num_tokens, "num_columns": num_columns, "cursor": cursor})
 
     def adopt(self, arrays: StateArrays) -> None:
         assert self.num_tokens == 0, "only an empty state adopts"

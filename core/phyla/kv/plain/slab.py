@@ -35,8 +35,9 @@ class Slab:
         return self._buffer[..., :num_tokens, :]
 
     def copied(self, num_tokens: int) -> mx.array:
-        """The first `num_tokens` in an array of exactly that size."""
-        return mx.contiguous(self.view(num_tokens))
+        """The first `num_tokens` in an array of exactly that size and with bytes of its own."""
+        # Not `mx.contiguous`: it hands out the buffer itself when less than 16 KiB of it would be slack.
+        return mx.array(self.view(num_tokens))
 
     def clone(self) -> Slab:
         return Slab(None if self._buffer is None else self._buffer[:])

@@ -1,0 +1,68 @@
+"""Remembering which tokens a text was made of, since encoding the text again may cut it differently."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from phyla.tokenizer.tokenizer import Tokenizer
+
+MAX_CHARACTERS = 1 << 21
+REPLACEMENT = "\ufffd"
+
+
+class TokenMemory:
+    """Texts of finished conversations and their exact ids, per owner. Not thread-safe."""
+
+    def __init__(self, tokenizer: Tokenizer, max_texts: int = 16, max_characters: int = MAX_CHARACTERS) -> None:
+        self._tokenizer = tokenizer
+        self._max_texts = max_texts
+        self._max_characters = max_characters
+        self._owners: dict[str, OrderedDict[str, tuple[int, ...]]] = {}
+
+    def remember(self, owner: str, token_ids: Sequence[int]) -> None:
+        """Note what a finished row computed, prompt and answer together.
+
+        A text that ends inside a character is not remembered: its spelling isn't certain.
+        """
+        text = self._tokenizer.decode(token_ids)
+        if not text or text.endswith(REPLACEMENT) or len(text) > self._max_characters:
+            return
+        texts = self._owners.setdefault(owner, OrderedDict())
+        texts[text] = tuple(token_ids)
+        texts.move_to_end(text)
+        while len(texts) > self._max_texts or sum(map(len, texts)) > self._max_characters:
+            texts.popitem(last=False)
+        if not texts:
+            del self._owners[owner]
+
+    def resolve(self, owner: str, text: str, token_ids: Sequence[int]) -> tuple[int, ...]:
+        """The ids to compute for a rendered prompt.
+
+        Args:
+            owner: whose memory is asked.
+            text: the rendered prompt, special tokens spelled out.
+            token_ids: what encoding it gave.
+
+        Returns:
+            The remembered ids of the longest text that the prompt strictly begins with, then the rest encoded anew;
+            or `token_ids` if nothing is remembered, if they begin with the remembered ids anyway, or if the result
+            would not spell the prompt.
+        """
+        canonical = tuple(token_ids)
+        texts = self._owners.get(owner, OrderedDict())
+        known = max((one for one in texts if len(one) < len(text) and text.startswith(one)), key=len, default=None)
+        if known is None:
+            return canonical
+        remembered = texts[known]
+        if canonical[: len(remembered)] == remembered:
+            return canonical
+        rest = self._tokenizer.encode(text[len(known) :], add_special=False)
+        resolved = (*remembered, *rest)
+        return resolved if self._tokenizer.decode(resolved) == text else canonical
+
+    def forget(self) -> None:
+        """Drop everything."""
+        self._owners.clear()
