@@ -9,6 +9,7 @@ from phyla.engine.settings import EngineSettings
 from phyla.engine.trace import TraceSettings
 from phyla.hookspecs import hookimpl
 from phyla.kv import KVScheme
+from phyla.kv.prefix.settings import PrefixSettings
 from phyla.plugins.settings import PluginsSettings
 from phyla.registry.settings import ModelsSettings
 from phyla.sampling.settings import SamplingSettings
@@ -27,6 +28,7 @@ def phyla_settings() -> tuple[type[PluginSettings], ...]:
         BackendSettings,
         SamplingSettings,
         EngineSettings,
+        PrefixSettings,
         DraftSettings,
         TraceSettings,
         LogSettings,

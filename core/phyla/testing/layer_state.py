@@ -145,6 +145,12 @@ class LayerStateContract:
 
     @inherited
     @given(before=steps())
+    def test_a_state_that_never_forgets_goes_back_anywhere(self, before: list[Step]) -> None:
+        state = self.filled(before)
+        assert state.forgets or all(state.can_rewind_to(length) for length in range(state.num_tokens + 1))
+
+    @inherited
+    @given(before=steps())
     def test_arrays_restore_the_state_bit_for_bit(self, before: list[Step]) -> None:
         state, restored = self.filled(before), self.new_state()
         restored.adopt(state.arrays())
