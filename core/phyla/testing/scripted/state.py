@@ -35,6 +35,10 @@ class ScriptState:
     def owned_bytes(self) -> int:
         return 4 * len(self.ids)
 
+    @property
+    def forgets(self) -> bool:
+        return False
+
     def open_window(self, num_tokens: int) -> None:
         assert self._window_start is None, "windows don't nest"
         self._window_start = len(self.ids)
