@@ -49,6 +49,13 @@ def test_the_exact_route_gives_the_bits_of_separate_layers(kind, bias, num_posit
     assert all(mx.array_equal(got, part(x)) for got, part in zip(fused(x, "exact"), separate, strict=True))
 
 
+def test_the_products_of_this_process_have_bits_that_depend_on_their_shape():
+    """Else every bitwise test here would hold whatever the code does."""
+    weight = linears("float32", False)[0].weight
+    x = random_input(17, "float32")
+    assert not mx.array_equal(weight.multiply(x)[:, :1], weight.multiply(x[:, :1]))
+
+
 @pytest.mark.parametrize("kind", ["float32", "bfloat16", "4 bit"])
 def test_the_fast_route_multiplies_once_and_agrees(kind):
     separate = linears(kind, True)
