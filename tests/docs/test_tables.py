@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from benchmarks.measurement import RESULTS, interval_95
 from benchmarks.tables import PAGES, ROOT, TABLES, filled
 
