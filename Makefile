@@ -31,6 +31,9 @@ comma := ,
 SERVE_EXTRAS := $(if $(BACKEND),[$(BACKEND)])
 TEST_EXTRAS := [$(if $(BACKEND),$(BACKEND)$(comma))dev]
 
+# Tests that need a device run where it is.
+RUNNABLE := not soak$(if $(BACKEND), and not metal)$(if $(filter-out cuda,$(or $(BACKEND),metal)), and not cuda)
+
 # The oracles' torch, as pinned in pyproject.toml: installed before anything could ask for a larger one.
 TORCH := $(if $(filter Linux,$(shell uname -s)),$(shell sed -n 's/^ *"\(torch==[^;"]*\).*/\1/p' pyproject.toml))
 
@@ -42,7 +45,7 @@ serve: $(VENV)/serve.stamp
 	@$(BIN)/phyla serve $(if $(MODEL),--model "$(MODEL)") $(ARGS)
 
 test: lint
-	@$(BIN)/python -m pytest -m "not soak and not metal and not cuda" $(ARGS)
+	@$(BIN)/python -m pytest -m "$(RUNNABLE)" $(ARGS)
 
 soak: $(VENV)/test.stamp
 	@$(BIN)/python -m pytest -m soak --timeout 1800 $(ARGS)
@@ -57,6 +60,7 @@ docs: $(VENV)/test.stamp
 
 bench: $(VENV)/test.stamp
 	@$(BIN)/python -m benchmarks.starter_vs_mlx_lm
+	@$(BIN)/python -m benchmarks.server_cost
 	@$(BIN)/python -m benchmarks.tables
 
 clean:
