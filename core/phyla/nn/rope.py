@@ -9,6 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from phyla.nn.rope_form import RopeForm
+from phyla.nn.rope_tables import RopeTables
 
 
 class Rope:
@@ -42,11 +43,15 @@ class Rope:
         self.position_scale = position_scale
         self.input_scale = input_scale
         self.interleaved = interleaved
+        on_cpu = mx.default_device().type == mx.DeviceType.cpu
+        self._tables = RopeTables(num_dims, base, periods, position_scale) if on_cpu and not interleaved else None
 
     def __call__(self, heads: mx.array, offset: int | mx.array) -> mx.array:
         """(B, heads, L, D) in and out; row b starts at position `offset` or `offset[b]`."""
         if self.input_scale != 1.0:
             heads = heads.at[..., : self.num_dims].multiply(self.input_scale)
+        if self._tables is not None and isinstance(offset, int) and heads.dtype == mx.float32:
+            return self._tables.rotate(heads, offset)
         return mx.fast.rope(
             heads,
             self.num_dims,

@@ -1,0 +1,59 @@
+"""Rotation by tables that all layers of a step share: the bits of `mx.fast.rope` on a CPU, in a quarter of the time.
+
+On a CPU `mx.fast.rope` takes sines and cosines again in every call, twice a layer: a sixth of a decode step of a small
+model. Elsewhere it is one kernel, and this isn't used.
+"""
+
+from __future__ import annotations
+
+import math
+
+import mlx.core as mx
+
+
+class RopeTables:
+    """Cosines and sines of the positions seen last, for one rotation.
+
+    Args:
+        num_dims: rotated numbers per head.
+        base: period base, or None when `periods` are given.
+        periods: (num_dims / 2,) wavelengths over 2 pi, or None when `base` is given.
+        position_scale: factor on positions.
+    """
+
+    def __init__(self, num_dims: int, base: float | None, periods: mx.array | None, position_scale: float) -> None:
+        self._num_dims = num_dims
+        self._base = base
+        self._periods = periods
+        self._scale = position_scale
+        self._turn = mx.compile(_turned, shapeless=True)
+        self._seen: tuple[int, int] | None = None
+        self._tables = (mx.zeros(()), mx.zeros(()))
+
+    def rotate(self, heads: mx.array, offset: int) -> mx.array:
+        """(B, heads, L, D) float32 in and out; the rows start at position `offset`."""
+        num_positions = heads.shape[2]
+        if self._seen != (num_positions, offset):
+            self._seen = (num_positions, offset)
+            self._tables = self._of(num_positions, offset)
+        half = self._num_dims // 2
+        left, right = self._turn(heads[..., :half], heads[..., half : self._num_dims], *self._tables)
+        passed = [heads[..., self._num_dims :]] if self._num_dims < heads.shape[3] else []
+        return mx.concatenate([left, right, *passed], axis=-1)
+
+    def _of(self, num_positions: int, offset: int) -> tuple[mx.array, mx.array]:
+        # The operations of MLX's own fallback in its order: another order moves the last bits.
+        half = self._num_dims // 2
+        positions = (mx.arange(num_positions, dtype=mx.float32) + offset) * self._scale
+        if self._periods is not None:
+            frequencies = mx.reciprocal(self._periods)
+        else:
+            assert self._base is not None
+            exponents = mx.arange(0, -half, -1, dtype=mx.float32)
+            frequencies = mx.exp(exponents * mx.array(math.log(self._base) / half, dtype=mx.float32))
+        angles = positions[:, None] * frequencies
+        return mx.cos(angles), mx.sin(angles)
+
+
+def _turned(left: mx.array, right: mx.array, cosines: mx.array, sines: mx.array) -> tuple[mx.array, mx.array]:
+    return left * cosines - right * sines, left * sines + right * cosines
