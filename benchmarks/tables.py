@@ -48,6 +48,18 @@ def starter_vs_mlx_lm(result: Result) -> str:
     return "\n".join([*rows, "", where(result)])
 
 
+def server_cost(result: Result) -> str:
+    one = result["summary"]
+    low, high = one["added_interval_95"]
+    rows = [
+        "| library | server, streamed | added by HTTP (95% interval) |",
+        "| --- | --- | --- |",
+        f"| {one['library_ms_per_token']} ms per token | {one['server_ms_per_token']} ms per token "
+        f"| {one['added_ms_per_token']} ms ({low} to {high}) |",
+    ]
+    return "\n".join([*rows, "", where(result)])
+
+
 def where(result: Result) -> str:
     """The line under a table: the command and the machine."""
     machine, versions = result["machine"], result["versions"]
@@ -55,7 +67,7 @@ def where(result: Result) -> str:
     return f"`{result['command']}` on {machine['cores']} cores of an {machine['processor']}; {named}."
 
 
-TABLES: dict[str, Callable[[Result], str]] = {"starter_vs_mlx_lm": starter_vs_mlx_lm}
+TABLES: dict[str, Callable[[Result], str]] = {"starter_vs_mlx_lm": starter_vs_mlx_lm, "server_cost": server_cost}
 
 if __name__ == "__main__":
     main()

@@ -43,6 +43,11 @@ def test_the_checked_in_starter_reaches_its_goal(phase: str, goal: float) -> Non
     assert result["summary"][phase]["ratio_interval_95"][1] >= goal
 
 
+def test_the_checked_in_server_cost_reaches_its_goal() -> None:
+    result = json.loads((RESULTS / "server_cost.json").read_text("utf-8"))
+    assert result["summary"]["added_interval_95"][0] <= 0.3
+
+
 def test_a_page_without_marks_stays_as_it_is() -> None:
     assert filled("# Nothing measured\n") == "# Nothing measured\n"
 
