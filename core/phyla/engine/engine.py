@@ -234,7 +234,9 @@ class Engine:
             drafting=loaded.drafting,
         )
         options = RunnerOptions(settings.early_first_token, settings.no_pipeline, settings.vectorised_sampling)
-        return EngineLoop(Scheduler(limits), Runner(loaded.binding, options, loaded.drafting), self._mailbox, services)
+        return EngineLoop(
+            Scheduler(limits), Runner(loaded.binding, options, services.trace, loaded.drafting), self._mailbox, services
+        )
 
     def _is_solo(self, request: Request) -> bool:
         settings = self._spec.settings

@@ -168,10 +168,10 @@ class EngineLoop:
     def _step(self, keys: Sequence[RowKey], route: Route, *, is_shared: bool) -> None:
         rows = [self._rows[key] for key in keys]
         before = self._services.now()
-        self._runner.step(rows, route, is_shared=is_shared)
+        stepped = self._runner.step(rows, route, is_shared=is_shared)
         seconds = self._services.now() - before
         self._count(num_steps=1, num_shared_steps=int(len(rows) > 1))
-        self._services.tell(StepFinished("decode", len(rows), len(rows), seconds))
+        self._services.tell(StepFinished(stepped.kind, len(rows), stepped.num_tokens, seconds))
         self._services.trace.stepped(rows, route, seconds)
         for row in rows:
             self._speak(row)

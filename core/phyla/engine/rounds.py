@@ -16,6 +16,7 @@ from phyla.draft.span import Observed
 from phyla.draft.verify import Plan, RowRound, Verdict, plan, settle, verify
 from phyla.engine.drafting import Drafting
 from phyla.engine.row import Row
+from phyla.engine.trace import Trace
 from phyla.model.binding import ModelBinding
 from phyla.model.step import Route, StepInput, Tap, width_class
 from phyla.sampling.logprobs import Capture, capture
@@ -37,17 +38,18 @@ class _Window:
 class Rounds:
     """Runs rounds for one model."""
 
-    def __init__(self, binding: ModelBinding, drafting: Drafting, *, vectorised_sampling: bool) -> None:
+    def __init__(self, binding: ModelBinding, drafting: Drafting, trace: Trace, *, vectorised_sampling: bool) -> None:
         self._binding = binding
         self._drafting = drafting
+        self._trace = trace
         self._vectorised = vectorised_sampling
 
-    def run(self, rows: Sequence[Row], route: Route, seat: Seat) -> None:
-        """One round of rows whose tokens are all on the host."""
+    def run(self, rows: Sequence[Row], route: Route, seat: Seat) -> int:
+        """One round of rows whose tokens are all on the host; returns how many positions were computed."""
         began = time.perf_counter()
         windows = self._planned(rows)
         if not windows:
-            return
+            return 0
         by_row = {id(window.row): window for window in windows}
         windows = [by_row[id(row)] for row in seat([window.row for window in windows])]
         counts = [window.num_tokens for window in windows]
@@ -67,6 +69,7 @@ class Rounds:
             window.row.num_computed += verdict.num_kept
             self._tell(window, verdict, _taps(output.taps, place * step.width, verdict.num_kept))
         self._drafting.costs.record(len(windows), max(counts), time.perf_counter() - began)
+        return sum(counts)
 
     def _planned(self, rows: Sequence[Row]) -> list[_Window]:
         """Windows of the rows whose constraint could be asked; the others fail alone."""
@@ -128,6 +131,7 @@ class Rounds:
         drafting = window.row.drafting
         if drafting is None:
             return
+        self._trace.verified(window.row.key, window.plan.drafts, verdict)
         drafting.length.record(verdict.num_drafted, verdict.num_accepted)
         drafting.usage.record(
             num_drafted=verdict.num_drafted, num_accepted=verdict.num_accepted, num_emitted=len(verdict.tokens)

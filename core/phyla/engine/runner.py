@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import mlx.core as mx
 
@@ -15,6 +16,7 @@ from phyla.engine.party import Party
 from phyla.engine.rounds import Rounds
 from phyla.engine.row import Chunk, Pending, Row, in_one_batch
 from phyla.engine.scheduler import PrefillPiece
+from phyla.engine.trace import Trace
 from phyla.kv.group import LoopGroup
 from phyla.model.binding import ModelBinding
 from phyla.model.step import Route, StepInput
@@ -33,17 +35,30 @@ class RunnerOptions:
     vectorised_sampling: bool = True
 
 
+@dataclass(frozen=True)
+class Stepped:
+    """What a step was."""
+
+    kind: Literal["decode", "verify"]
+    num_tokens: int
+    """Positions that were computed."""
+
+
 class Runner:
     """Prefill by layer spans, decode one step ahead, sampling as a second dispatch.
 
     What fails on the way fails its rows (`Row.error`), never the runner.
     """
 
-    def __init__(self, binding: ModelBinding, options: RunnerOptions, drafting: Drafting | None = None) -> None:
+    def __init__(
+        self, binding: ModelBinding, options: RunnerOptions, trace: Trace, drafting: Drafting | None = None
+    ) -> None:
         self._binding = binding
         self._drafting = drafting
         self._rounds = (
-            None if drafting is None else Rounds(binding, drafting, vectorised_sampling=options.vectorised_sampling)
+            None
+            if drafting is None
+            else Rounds(binding, drafting, trace, vectorised_sampling=options.vectorised_sampling)
         )
         self._options = options
         self._layout = binding.facts.layout
@@ -73,20 +88,22 @@ class Runner:
         mx.clear_cache()
         return True
 
-    def step(self, rows: Sequence[Row], route: Route, *, is_shared: bool) -> None:
+    def step(self, rows: Sequence[Row], route: Route, *, is_shared: bool) -> Stepped:
         """One decode step of rows that step together.
 
         The forward is dispatched from tokens that may still be on the device; while it runs the host reads them;
         then the next ones are drawn from its logits, as a dispatch of their own.
         """
+        stepped = Stepped("decode", len(rows))
         try:
             if self._rounds is not None and any(row.drafting and row.drafting.wants_round(len(rows)) for row in rows):
                 self._read([row for row in rows if row.pending is not None])
-                self._rounds.run(
+                num_computed = self._rounds.run(
                     [row for row in rows if row.wants_step],
                     route,
                     lambda going: self._seated(going, is_shared=is_shared),
                 )
+                stepped = Stepped("verify", num_computed)
             else:
                 self._pipelined(rows, route, is_shared=is_shared)
         except Exception as error:
@@ -95,6 +112,7 @@ class Runner:
         self._num_steps += 1
         if self._num_steps % STEPS_PER_CACHE_CLEAR == 0:
             mx.clear_cache()
+        return stepped
 
     def _pipelined(self, rows: Sequence[Row], route: Route, *, is_shared: bool) -> None:
         began = time.perf_counter()

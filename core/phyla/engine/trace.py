@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 from phyla.settings import PluginSettings, setting
 
 if TYPE_CHECKING:
+    from phyla.draft.verify import Verdict
     from phyla.engine.row import Row
-    from phyla.engine.scheduler import PrefillPiece
+    from phyla.engine.scheduler import PrefillPiece, RowKey
     from phyla.request import Request
 
 TraceKind = Literal["phase", "step", "lane", "memory", "spec", "grammar", "fill", "expert"]
@@ -101,6 +102,19 @@ class Trace:
             if lanes != self._lanes:
                 self._lanes = lanes
                 self.line("lane", "membership", route=route, rows=list(lanes[1:]))
+
+    def verified(self, key: RowKey, drafts: Sequence[int], verdict: Verdict) -> None:
+        """One row's window."""
+        self.line(
+            "spec",
+            "verified",
+            request=key.request_id,
+            sample=key.sample,
+            drafted=verdict.num_drafted,
+            accepted=verdict.num_accepted,
+            drafts=list(drafts),
+            emitted=list(verdict.tokens),
+        )
 
     def ended(self, request_id: str, sample: int, outcome: str, error: str | None = None) -> None:
         if "phase" in self._kinds:

@@ -1,10 +1,13 @@
 """Drafts through the whole engine: every layer kind, alone and in company, with everything a request can ask for."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from phyla.engine.drafting import Drafting
+from phyla.engine.records import StepFinished
+from phyla.engine.trace import TraceSettings
 from phyla.errors import ConstraintError
 from phyla.model.step import Tap
 from phyla.request import ConstraintSpec, Finished, SamplingParams
@@ -265,3 +268,25 @@ def test_samples_of_one_request_draft_each_for_itself():
     spec, _ = with_drafts(toy_spec("FF"), noisy([[*PROMPT, *ids] for ids in plain]))
 
     assert samples(spec) == plain
+
+
+def test_listeners_hear_of_every_round_with_the_positions_it_computed():
+    steps = []
+    spec, _ = with_drafts(toy_spec("FF"), noisy([]))
+    spec = replace(spec, tell=steps.append)
+    [heard] = answers(spec, [a_request("r", PROMPT, NUM_TOKENS)])
+
+    verified = [step for step in steps if isinstance(step, StepFinished) and step.kind == "verify"]
+    report = heard.finished.usage.speculation
+    assert len([step for step in verified if step.num_tokens]) == report["rounds"]
+    assert sum(step.num_tokens for step in verified) == report["rounds"] + report["drafted"]
+
+
+def test_the_trace_has_a_line_per_window(capsys):
+    spec, _ = with_drafts(toy_spec("FF"), noisy([]))
+    [heard] = answers(replace(spec, trace=TraceSettings(speculation=True)), [a_request("r", PROMPT, NUM_TOKENS)])
+
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert {line["event"] for line in lines} == {"verified"}
+    assert len(lines) == heard.finished.usage.speculation["rounds"]
+    assert [token for line in lines for token in line["emitted"]] == heard.ids
