@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -87,9 +88,10 @@ def test_the_plugin_generates_what_its_formulas_say(installed: Path, tmp_path: P
     assert json.loads(tokens) == greedy_by_formula()
 
 
-def test_the_plugin_is_about_forty_lines() -> None:
+def test_the_plugin_is_about_forty_statements() -> None:
     files = [block_after(f"`phyla_parallel/{name}`", "python") for name in ("__init__.py", "model.py")]
-    assert sum(1 for text in files for line in text.splitlines() if line.strip()) < 60
+    statements = [node for text in files for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt)]
+    assert len(statements) < 55
 
 
 def greedy_by_formula() -> list[int]:
