@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 from phyla import Settings
+from phyla.cli.chosen_model import chosen_model
 from phyla.cli.command import SettingsCommand
 from phyla.cli.session import Session
-from phyla.errors import UsageError
 
 from phyla_server.settings import ServerSettings
 
@@ -22,14 +22,11 @@ SWITCH_SECONDS = 0.0005
 """The interpreter's default of 5 ms makes a 7 ms engine step 34 ms long beside one busy thread; this makes it 10.5."""
 
 
-def _serve(session: Session, settings: Settings, query: str | None, model: str | None, last_query: str | None) -> int:
+def _serve(session: Session, settings: Settings, model: str | None) -> int:
     from phyla_server.access_log import start_logging
     from phyla_server.keys import KeyRing
     from phyla_server.listening import open_listener
 
-    reference = model or query or last_query
-    if reference is None:
-        raise UsageError("Which model? phyla serve MODEL, with a folder, a GGUF file or a hub id.")
     own = settings.section(ServerSettings)
     keys = KeyRing.from_settings(own)
     _warn_about_keys(settings)
@@ -42,6 +39,7 @@ def _serve(session: Session, settings: Settings, query: str | None, model: str |
         from phyla_server.ready_card import ready_card
         from phyla_server.served import served_by
 
+        reference = chosen_model(session, settings, model)
         with load_with(reference, session.manager, settings) as loaded:
             routes = [one.value for one in session.manager.routes(settings)]
             served = served_by(loaded, session.manager, settings)
@@ -71,11 +69,7 @@ def _warn_about_keys(settings: Settings) -> None:
 serve = SettingsCommand(
     "serve",
     _serve,
-    arguments=[
-        click.RichArgument(["query"], required=False, metavar="[MODEL]"),
-        click.RichOption(["--model"], metavar="MODEL", help="The model to serve; goes before the argument."),
-        click.RichOption(["--query", "last_query"], metavar="MODEL", help="The model, if nothing else names one."),
-    ],
+    arguments=[click.RichArgument(["model"], required=False, metavar="[MODEL]")],
     help="Serve a model over HTTP, with OpenAI's API.\n\n"
     "Listens on 127.0.0.1:8080 unless told otherwise; beyond loopback only with a key.",
 )
