@@ -55,6 +55,7 @@ class EngineLoop:
     def close(self) -> None:
         """Nothing more will be computed on this thread."""
         self._runner.close()
+        self._services.trace.close()
 
     def iterate(self) -> bool:
         """One unit of work.
@@ -153,6 +154,8 @@ class EngineLoop:
         self._scheduler.pace.prefilled(piece.num_tokens, piece.num_layers, seconds)
         self._services.trace.prefilled(piece, seconds)
         if is_through:
+            if self._services.trace.wants("memory"):
+                self._services.trace.chunk_memory(piece.row.request_id, *self._runner.memory())
             self._count(num_prefilled_tokens=piece.num_tokens)
             self._services.tell(StepFinished("prefill", 1, piece.num_tokens, seconds))
             self._fork(row, self._scheduler.advanced(piece.row))

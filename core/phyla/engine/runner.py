@@ -132,6 +132,10 @@ class Runner:
         if row.party is not None:
             row.party.leave(row)
 
+    def memory(self) -> tuple[int, int]:
+        """Bytes that MLX's allocator has in use now, and had at most."""
+        return mx.get_active_memory(), mx.get_peak_memory()
+
     def close(self) -> None:
         """The thread is about to end: let MLX finish, and give back what it holds for this thread.
 

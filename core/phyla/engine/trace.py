@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -66,9 +67,9 @@ class TraceSettings(PluginSettings, section="trace"):
 class Trace:
     """Writes a line if its kind is wanted; otherwise costs one look-up. Never writes text of prompts or answers."""
 
-    def __init__(self, kinds: frozenset[TraceKind], write: Callable[[str], None], now: Callable[[], float]) -> None:
+    def __init__(self, kinds: frozenset[TraceKind], stream: TextIO, now: Callable[[], float]) -> None:
         self._kinds = kinds
-        self._write = write
+        self._stream = stream
         self._now = now
         self._lanes: tuple[str, ...] = ()
 
@@ -80,6 +81,11 @@ class Trace:
         if kind in self._kinds:
             record = {"v": VERSION, "kind": kind, "event": event, "ms": round(self._now() * 1000, 3), **facts}
             self._write(json.dumps(record))
+
+    def close(self) -> None:
+        """Close the file, if it was one of its own. Safe to call twice."""
+        if self._stream is not sys.stderr:
+            self._stream.close()
 
     def admitted(self, request: Request, num_cached: int) -> None:
         if "phase" in self._kinds:
@@ -120,25 +126,18 @@ class Trace:
         if "phase" in self._kinds:
             self.line("phase", "end", request=request_id, sample=sample, outcome=outcome, error=error)
 
-
-def write_line(stream: TextIO) -> Callable[[str], None]:
-    """A writer of whole lines that tolerates a closed stream: diagnostics never stop decoding."""
-
-    def write(line: str) -> None:
-        try:
-            stream.write(line + "\n")
-            stream.flush()
-        except ValueError:
-            return
-
-    return write
+    def _write(self, line: str) -> None:
+        # A closed or full stream loses diagnostics; it never stops decoding.
+        with contextlib.suppress(ValueError, OSError):
+            self._stream.write(line + "\n")
+            self._stream.flush()
 
 
 def open_trace(settings: TraceSettings, now: Callable[[], float]) -> Trace:
     """The trace that the settings ask for."""
     if settings.trace is None or settings.trace == "-":
-        return Trace(settings.kinds, write_line(sys.stderr), now)
-    return Trace(settings.kinds, write_line(open(settings.trace, "a", encoding="utf-8")), now)
+        return Trace(settings.kinds, sys.stderr, now)
+    return Trace(settings.kinds, open(settings.trace, "a", encoding="utf-8"), now)
 
 
 def _milliseconds(seconds: float) -> float:

@@ -183,8 +183,13 @@ class EventLog:
         return Heard(tuple(event for event in said if isinstance(event, Token)), end)
 
     def wait_for_tokens(self, request_id: str, num_tokens: int) -> None:
-        """Block until so many tokens of the request's first sample have arrived."""
-        self._wait_for(lambda: sum(isinstance(one, Token) for one in self.of(request_id)) >= num_tokens)
+        """Block until so many tokens of the request's first sample have arrived, or it has ended."""
+        self._wait_for(
+            lambda: (
+                sum(isinstance(one, Token) for one in self.of(request_id)) >= num_tokens
+                or any(isinstance(one, Finished | Failed) for one in self.of(request_id))
+            )
+        )
 
     def _wait_for(self, happened: Any) -> None:
         with self._condition:

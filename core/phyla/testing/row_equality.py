@@ -1,0 +1,129 @@
+"""Together equals alone: the same tokens in float32 and log-probabilities within a bound, whatever the company.
+
+    class TestMyFamily(RowEqualityContract):
+        def spec(self, settings):
+            return engine_spec(facts, bind, tokenizer, settings)
+
+Alone means strict: one row at a time on the exact route. Together means rows of different lengths on the fast route.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from phyla.engine.engine import EngineSpec
+from phyla.request import Request, SamplingParams
+from phyla.testing.engines import Heard, a_request, running
+from phyla.testing.family import random_tokens
+
+STRICT: Mapping[str, Any] = {"batch": 1}
+COMPANY: Mapping[str, Any] = {"batch": 8}
+NUM_TOKENS = 24
+
+
+class RowEqualityContract:
+    """Subclass and give `spec`."""
+
+    prompt_lengths: Sequence[int] = (1, 2, 7, 33, 150)
+    """Some shorter and some longer than a sliding window, and one that is prefilled in several chunks."""
+
+    logprob_atol: float = 2e-4
+    """Bound on log-probabilities together against alone: other shapes take other paths through the kernels."""
+
+    def spec(self, settings: Mapping[str, Any]) -> EngineSpec:
+        """The engine to test, with these engine settings."""
+        raise AssertionError("give the contract a `spec`")
+
+    def test_rows_that_arrive_together_get_what_each_gets_alone(self) -> None:
+        requests = self._requests(_greedy)
+        self._compare(requests, together(self.spec(COMPANY), requests))
+
+    def test_rows_that_join_one_by_one_get_what_each_gets_alone(self) -> None:
+        requests = self._requests(_greedy)
+        self._compare(requests, staggered(self.spec(COMPANY), requests, every=3))
+
+    def test_rows_that_leave_early_change_nothing_for_the_others(self) -> None:
+        caps = (1, 2, NUM_TOKENS, 9, NUM_TOKENS)
+        requests = [replace(one, max_tokens=cap) for one, cap in zip(self._requests(_greedy), caps, strict=True)]
+        self._compare(requests, staggered(self.spec(COMPANY), requests, every=1))
+
+    def test_a_cancelled_row_changes_nothing_for_the_others(self) -> None:
+        requests = self._requests(_greedy)
+        with running(self.spec(COMPANY)) as (engine, log):
+            for request in requests:
+                engine.submit(request)
+            log.wait_for_tokens(requests[1].request_id, 3)
+            engine.cancel(requests[1].request_id)
+            heard = {one.request_id: log.wait(one.request_id) for one in requests}
+        cut = heard.pop(requests[1].request_id)
+        assert cut.finished.reason in ("cancelled", "length")
+        self._compare([requests[0], *requests[2:]], heard)
+
+    def test_samplers_of_all_sorts_keep_to_their_rows(self) -> None:
+        requests = self._requests(_varied)
+        self._compare(requests, staggered(self.spec(COMPANY), requests, every=2))
+
+    def test_one_more_than_there_are_places_waits_and_gets_the_same(self) -> None:
+        requests = self._requests(_greedy)
+        self._compare(requests, together(self.spec({"batch": 2}), requests))
+
+    def _requests(self, sampling: Sequence[SamplingParams]) -> list[Request]:
+        vocab_size = self.spec(STRICT).facts.vocab_size
+        return [
+            a_request(f"row-{length}", random_tokens(length, vocab_size, seed=length), NUM_TOKENS, params)
+            for length, params in zip(self.prompt_lengths, sampling, strict=True)
+        ]
+
+    def _compare(self, requests: Sequence[Request], heard: Mapping[str, Heard]) -> None:
+        expected = alone(self.spec(STRICT), requests)
+        for request in requests:
+            got, want = heard[request.request_id], expected[request.request_id]
+            assert got.ids == want.ids, f"{request.request_id} got other tokens in company"
+            assert got.text == want.text
+            assert got.finished.reason == want.finished.reason
+            worst = max((abs(a - b) for a, b in zip(_logprobs(got), _logprobs(want), strict=True)), default=0.0)
+            assert worst <= self.logprob_atol, f"{request.request_id}: log-probabilities differ by {worst:.3g}"
+
+
+def alone(spec: EngineSpec, requests: Sequence[Request]) -> dict[str, Heard]:
+    """Each request by itself, one after the other."""
+    with running(spec) as (engine, log):
+        heard = {}
+        for request in requests:
+            engine.submit(request)
+            heard[request.request_id] = log.wait(request.request_id)
+    return heard
+
+
+def together(spec: EngineSpec, requests: Sequence[Request]) -> dict[str, Heard]:
+    """All requests at once."""
+    with running(spec) as (engine, log):
+        for request in requests:
+            engine.submit(request)
+        return {request.request_id: log.wait(request.request_id) for request in requests}
+
+
+def staggered(spec: EngineSpec, requests: Sequence[Request], every: int) -> dict[str, Heard]:
+    """Each request joins when the one before has said `every` tokens, or has ended."""
+    with running(spec) as (engine, log):
+        for before, request in zip([None, *requests], requests, strict=False):
+            if before is not None:
+                log.wait_for_tokens(before.request_id, min(every, before.max_tokens or every))
+            engine.submit(request)
+        return {request.request_id: log.wait(request.request_id) for request in requests}
+
+
+def _logprobs(heard: Heard) -> list[float]:
+    return [token.logprobs.logprob for token in heard.tokens if token.logprobs is not None]
+
+
+_greedy = (SamplingParams(ignore_eos=True, num_logprobs=2),) * 5
+_varied = (
+    SamplingParams(temperature=1.0, seed=0, ignore_eos=True, num_logprobs=0),
+    SamplingParams(temperature=0.8, top_k=20, seed=7, repetition_penalty=1.3, num_logprobs=0),
+    SamplingParams(logit_bias={5: 100.0}, num_logprobs=0),
+    SamplingParams(temperature=1.2, min_p=0.05, seed=-3, presence_penalty=0.5, min_tokens=10, num_logprobs=0),
+    SamplingParams(frequency_penalty=0.7, frequency_context_size=0, ignore_eos=True, num_logprobs=0),
+)

@@ -1,0 +1,82 @@
+"""The fit equation and what admission makes of it."""
+
+from __future__ import annotations
+
+import pytest
+from phyla.engine.admission import Admission
+from phyla.engine.memory import WORKSPACE_BYTES_PER_TOKEN, FitEquation
+from phyla.errors import ContextOverflow, RequestError
+from phyla.kv.layer_spec import LayerSpec, Plane
+from phyla.kv.plain import plain_bytes_per_token
+from phyla.request import Rendered, Request
+
+KEYS_AND_VALUES = (Plane("keys", 2, 8), Plane("values", 2, 8))
+FULL = LayerSpec(0, "full", KEYS_AND_VALUES)
+SLIDING = LayerSpec(1, "sliding", KEYS_AND_VALUES, window=10)
+RECURRENT = LayerSpec(2, "recurrent", (Plane("state", 4, 16, per_token=False, rows=3, dtype="float32"),))
+BORROWING = LayerSpec(3, "full", KEYS_AND_VALUES, source=0)
+PER_TOKEN = 2 * 2 * 8 * 2
+
+
+def fit(*layout: LayerSpec, weight_bytes: int = 0, chunk_tokens: int = 16) -> FitEquation:
+    return FitEquation(layout, lambda layer: plain_bytes_per_token(layer, "bfloat16"), weight_bytes, chunk_tokens)
+
+
+def admission(usable: int, **changes: object) -> Admission:
+    values = {"vocab_size": 100, "context_limit": 1000, "fit": fit(FULL), "usable_bytes": usable, **changes}
+    return Admission(**values)  # type: ignore[arg-type]
+
+
+def request(num_prompt: int, max_tokens: int | None = None, num_samples: int = 1) -> Request:
+    return Request("a", Rendered((1,) * num_prompt), max_tokens=max_tokens, num_samples=num_samples)
+
+
+def test_full_layers_grow_sliding_ones_stop_and_recurrent_ones_are_fixed() -> None:
+    assert fit(FULL).row_bytes(100) == 100 * PER_TOKEN
+    assert fit(SLIDING).row_bytes(5) == 5 * PER_TOKEN
+    assert fit(SLIDING).row_bytes(100) == 10 * PER_TOKEN
+    assert fit(RECURRENT).row_bytes(1) == fit(RECURRENT).row_bytes(100) == 4 * 3 * 16 * 4
+    assert fit(FULL, BORROWING).row_bytes(7) == fit(FULL).row_bytes(7)
+
+
+def test_the_longest_context_that_fits_is_found() -> None:
+    equation = fit(FULL, SLIDING, weight_bytes=1000)
+    usable = equation.total_bytes(57)
+    assert equation.max_safe_context(usable, 1000) == 57
+    assert equation.max_safe_context(usable - 1, 1000) == 56
+    assert equation.max_safe_context(usable, 20) == 20
+    assert equation.max_safe_context(999, 1000) == 0
+
+
+def test_workspace_grows_to_the_chunk() -> None:
+    assert fit(FULL).workspace_bytes(4) == 4 * WORKSPACE_BYTES_PER_TOKEN
+    assert fit(FULL).workspace_bytes(400) == 16 * WORKSPACE_BYTES_PER_TOKEN
+
+
+def test_without_a_budget_memory_refuses_nobody() -> None:
+    assert admission(usable=1).checked(request(10)).max_tokens == 990
+
+
+def test_with_a_budget_the_cap_shrinks_to_what_fits() -> None:
+    usable = fit(FULL).total_bytes(50)
+    limited = admission(usable, memory_budget_bytes=usable)
+    assert limited.checked(request(10, 500)).max_tokens == 40
+    with pytest.raises(ContextOverflow, match="memory budget allows a context of 50"):
+        limited.checked(request(50))
+
+
+def test_a_request_over_the_kv_budget_alone_is_refused_with_the_remedy() -> None:
+    limited = admission(usable=1, kv_budget_bytes=20 * PER_TOKEN)
+    assert limited.checked(request(10, 10)).max_tokens == 10
+    with pytest.raises(RequestError, match="smaller max_tokens"):
+        limited.checked(request(10, 11))
+    with pytest.raises(RequestError, match="State max_tokens"):
+        limited.checked(request(10))
+    with pytest.raises(RequestError):
+        limited.checked(request(10, 10, num_samples=2))
+
+
+def test_the_servers_cap_applies_where_the_request_names_none() -> None:
+    limited = admission(usable=1, default_max_tokens=30)
+    assert limited.checked(request(10)).max_tokens == 30
+    assert limited.checked(request(10, 50)).max_tokens == 50
