@@ -34,10 +34,13 @@ def engine_spec(parts: Parts, tokenizer: Tokenizer, manager: PluginManager, sett
     plan, layout = parts.plan, parts.plan.facts.layout
     chosen = settings.section(EngineSettings)
 
+    def new_state() -> RowState:
+        return RowState.fresh(layout, parts.new_state)
+
     def load() -> Loaded:
         binding = parts.bind()
-        reuse = NoReuse(lambda: RowState.fresh(layout, parts.new_state))
-        return Loaded(binding, reuse, _drafting(parts, binding, settings))
+        reuse = NoReuse(new_state)
+        return Loaded(binding, reuse, _drafting(parts, binding, settings), probe_state=new_state)
 
     def tell(record: Record) -> None:
         if isinstance(record, StepFinished):

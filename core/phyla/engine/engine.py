@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from phyla.engine.chunks import COMPANY_CHUNK
 from phyla.engine.front import EngineHealth, EventSink, Shutdown
 from phyla.engine.loop import EngineLoop
 from phyla.engine.mailbox import Mailbox
+from phyla.engine.pace import Pace
 from phyla.engine.records import EngineStarted, Record
 from phyla.engine.runner import Runner, RunnerOptions
 from phyla.engine.scheduler import Limits, Scheduler
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from phyla.engine.admission import Admission
     from phyla.engine.drafting import Drafting
     from phyla.engine.reuse import PrefixReuse
+    from phyla.kv.row_state import RowState
     from phyla.model.binding import ModelBinding
     from phyla.model.facts import ModelFacts
     from phyla.plan import RouteOption
@@ -46,6 +49,8 @@ class Loaded:
     binding: ModelBinding
     reuse: PrefixReuse
     drafting: Drafting | None = None
+    probe_state: Callable[[], RowState] | None = None
+    """An empty row to measure prefill with; None measures as requests come."""
 
 
 def nobody_listens(record: Record) -> None:
@@ -233,13 +238,27 @@ class Engine:
             open_constraint=spec.open_constraint,
             drafting=loaded.drafting,
         )
-        options = RunnerOptions(settings.early_first_token, settings.no_pipeline, settings.vectorised_sampling)
-        return EngineLoop(
-            Scheduler(limits), Runner(loaded.binding, options, services.trace, loaded.drafting), self._mailbox, services
+        options = RunnerOptions(
+            early_first_token=settings.early_first_token,
+            no_pipeline=settings.no_pipeline,
+            vectorised_sampling=settings.vectorised_sampling,
+            sync_first_token=spec.trace.sync,
         )
+        runner = Runner(loaded.binding, options, services.trace, loaded.drafting)
+        return EngineLoop(Scheduler(limits, self._probed(loaded, runner)), runner, self._mailbox, services)
+
+    def _probed(self, loaded: Loaded, runner: Runner) -> Pace:
+        """What prefill costs here, so that the first prompt already meets running rows in pieces that fit."""
+        pace = Pace()
+        if loaded.probe_state is not None:
+            seconds = runner.probe(loaded.probe_state(), COMPANY_CHUNK)
+            pace.prefilled(COMPANY_CHUNK, len(self._spec.facts.layout), seconds)
+        return pace
 
     def _is_solo(self, request: Request) -> bool:
         settings = self._spec.settings
+        if request.levers.get("placement") == "solo":
+            return True
         if request.constraint is not None and not settings.batch_grammar:
             return True
         return not settings.batch_recurrent and any(layer.kind == RECURRENT for layer in self._spec.facts.layout)

@@ -18,6 +18,7 @@ from phyla.engine.row import Chunk, Pending, Row, in_one_batch
 from phyla.engine.scheduler import PrefillPiece
 from phyla.engine.trace import Trace
 from phyla.kv.group import LoopGroup
+from phyla.kv.row_state import RowState
 from phyla.model.binding import ModelBinding
 from phyla.model.step import Route, StepInput
 from phyla.sampling.sampler import Draw, checked_token
@@ -33,6 +34,8 @@ class RunnerOptions:
     early_first_token: bool = True
     no_pipeline: bool = False
     vectorised_sampling: bool = True
+    sync_first_token: bool = False
+    """Wait for the device around each row's first step, so that a trace's phases don't lend time to each other."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,9 @@ class Runner:
         then the next ones are drawn from its logits, as a dispatch of their own.
         """
         stepped = Stepped("decode", len(rows))
+        is_synced = self._options.sync_first_token and any(row.num_drawn == 0 for row in rows)
+        if is_synced:
+            mx.synchronize()
         try:
             if self._rounds is not None and any(row.drafting and row.drafting.wants_round(len(rows)) for row in rows):
                 self._read([row for row in rows if row.pending is not None])
@@ -109,6 +115,8 @@ class Runner:
         except Exception as error:
             for row in rows:
                 row.fail(error)
+        if is_synced:
+            mx.synchronize()
         self._num_steps += 1
         if self._num_steps % STEPS_PER_CACHE_CLEAR == 0:
             mx.clear_cache()
@@ -131,6 +139,25 @@ class Runner:
         row.pending = None
         if row.party is not None:
             row.party.leave(row)
+
+    def probe(self, state: RowState, num_tokens: int) -> float:
+        """Seconds that a chunk takes, measured the second time: the first also compiles.
+
+        Args:
+            state: an empty row; of no use afterwards.
+            num_tokens: of the chunk.
+        """
+        group = LoopGroup(self._layout)
+        group.seat(state)
+        seconds = 0.0
+        for offset in (0, num_tokens):
+            ids = mx.zeros((1, num_tokens), dtype=mx.int32)
+            step = StepInput(ids=ids, num_real=(num_tokens,), offsets=(offset,), route="fast")
+            began = time.perf_counter()
+            mx.eval(self._binding.forward(step, group.states()).hidden)
+            seconds = time.perf_counter() - began
+        mx.clear_cache()
+        return seconds
 
     def memory(self) -> tuple[int, int]:
         """Bytes that MLX's allocator has in use now, and had at most."""

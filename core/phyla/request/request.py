@@ -50,7 +50,7 @@ class Request:
     """Affinity for the prefix index."""
 
     levers: Mapping[str, str] = field(default_factory=dict)
-    """Per-request placement and trace levers."""
+    """Per-request levers: `placement` = `solo` never shares a step with other rows."""
 
     trace_id: str | None = None
 

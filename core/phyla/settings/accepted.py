@@ -17,6 +17,7 @@ ACCEPTED_LEVERS: Mapping[str, str] = MappingProxyType(
         "MIXED_PREFILL": _NOT_BUILT,
         "MIXED_TOKEN_BUDGET": _NOT_BUILT,
         "MIXED_PACKED_MLP": _NOT_BUILT,
+        "PREFILL_TAIL_SPLIT": "a prompt's last token is always a step of its own",
         "BATCH_EXTEND": "joining a running batch always costs the same here",
         "QWEN_SPEC_KV4": _NO_SWITCH,
         "FRAME_EXTRACT": _NO_SWITCH,
