@@ -8,13 +8,14 @@ from phyla.draft.settings import DraftSettings
 from phyla.engine.admission import Admission
 from phyla.engine.drafting import Drafting
 from phyla.engine.engine import EngineSpec, Loaded
+from phyla.engine.indexed_reuse import IndexedReuse, WantedSet
 from phyla.engine.memory import USABLE_SHARE, FitEquation
 from phyla.engine.records import EngineStarted, Record, StepFinished
-from phyla.engine.reuse import NoReuse
 from phyla.engine.settings import EngineSettings
 from phyla.engine.trace import TraceSettings
 from phyla.kv.plain import dtype_bytes
-from phyla.kv.row_state import RowState
+from phyla.kv.prefix import DraftPart, PrefixIndex, PrefixNamespace, PrefixSettings, TokenMemory
+from phyla.kv.row_state import RowState, draft_set
 from phyla.plugins import plugin_border
 from phyla.selection.settings import SelectionSettings
 from phyla.tokenizer.render import PromptRenderer
@@ -39,8 +40,16 @@ def engine_spec(parts: Parts, tokenizer: Tokenizer, manager: PluginManager, sett
 
     def load() -> Loaded:
         binding = parts.bind()
-        reuse = NoReuse(new_state)
-        return Loaded(binding, reuse, _drafting(parts, binding, settings), probe_state=new_state)
+        drafting = _drafting(parts, binding, settings)
+        reuse = IndexedReuse(
+            new_state=new_state,
+            index=_prefix_index(plan, settings, is_drafting=drafting is not None),
+            namespace=PrefixNamespace(plan.fingerprint, ",".join(plan.layer_schemes), plan.identity.digest()),
+            chunk_tokens=plan.identity.prefill_chunk,
+            memory=TokenMemory(tokenizer, settings.section(PrefixSettings).remembered_texts),
+            draft=_wanted_set(drafting),
+        )
+        return Loaded(binding, reuse, drafting, probe_state=new_state)
 
     def tell(record: Record) -> None:
         if isinstance(record, StepFinished):
@@ -62,6 +71,20 @@ def engine_spec(parts: Parts, tokenizer: Tokenizer, manager: PluginManager, sett
         samplers=tuple(one.value for one in manager.samplers(settings)),
         tell=tell,
     )
+
+
+def _prefix_index(plan: Plan, settings: Settings, *, is_drafting: bool) -> PrefixIndex:
+    """A draft method's windows give up the bits anyway, so that nothing would be left to insist on."""
+    is_strict = plan.route == "exact" or (plan.route == "auto" and settings.section(EngineSettings).batch == 1)
+    return PrefixIndex.configured(settings.section(PrefixSettings), only_exact=is_strict and not is_drafting)
+
+
+def _wanted_set(drafting: Drafting | None) -> WantedSet | None:
+    """The states that the method keeps per row; many keep none."""
+    if drafting is None or not drafting.provider.facts.layout:
+        return None
+    facts = drafting.provider.facts
+    return WantedSet(draft_set(drafting.method), DraftPart(facts.identity, facts.lag), facts.num_recomputed)
 
 
 def _drafting(parts: Parts, binding: ModelBinding, settings: Settings) -> Drafting | None:

@@ -118,7 +118,8 @@ class Engine:
         return unsubscribe
 
     def submit(self, request: Request) -> None:
-        self._mailbox.post(self._spec.admission.checked(request))
+        known = request if self._loaded is None else self._loaded.reuse.recognised(request)
+        self._mailbox.post(self._spec.admission.checked(known))
 
     def cancel(self, request_id: str) -> None:
         self._mailbox.cancel(request_id)

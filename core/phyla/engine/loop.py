@@ -141,9 +141,12 @@ class EngineLoop:
         row = self._rows[piece.row]
         before = self._services.now()
         try:
+            if piece.is_new:
+                row.is_exact = row.is_exact and piece.route == "exact"
+                self._services.reuse.begin_chunk(row.request, row.state, piece.num_tokens)
             is_through = self._runner.prefill(row, piece)
             if is_through:
-                self._services.reuse.publish_chunk(row.request, row.state)
+                self._services.reuse.publish_chunk(row.request, row.state, is_exact=row.is_exact)
         except Exception as error:
             row.fail(error)
             opened = self._open[piece.row.request_id]
@@ -177,6 +180,8 @@ class EngineLoop:
         self._services.tell(StepFinished(stepped.kind, len(rows), stepped.num_tokens, seconds))
         self._services.trace.stepped(rows, route, seconds)
         for row in rows:
+            # A drafted window is wider than one: it keeps the tokens, not the bits.
+            row.is_exact = row.is_exact and route == "exact" and row.drafting is None
             self._speak(row)
 
     def _speak(self, row: Row) -> None:
@@ -212,9 +217,16 @@ class EngineLoop:
             ending = row.answer.finish()
             self._events.extend(ending.events)
             text = ending.text
-        self._end(opened, endings.finished(row, text, self._services.now()))
         if is_whole:
-            self._services.reuse.publish_end(row.request, row.state)
+            self._publish(row)
+        self._end(opened, endings.finished(row, text, self._services.now()))
+
+    def _publish(self, row: Row) -> None:
+        """Give the row's state away. The answer is whole, so what goes wrong here is nobody's failure."""
+        try:
+            self._services.reuse.publish_end(row.request, row.state, is_exact=row.is_exact)
+        except Exception:
+            _log.exception("A finished row couldn't be kept for later prompts.")
 
     def _fail_rest(self, opened: _Open, error: Exception) -> None:
         """The samples that will never have a row fail with the one that should have led to them."""
@@ -230,6 +242,7 @@ class EngineLoop:
         self._services.trace.ended(request_id, event.sample, record.outcome, record.error)
         if len(opened.ended) == opened.request.num_samples:
             del self._open[request_id]
+            self._services.reuse.abandon(opened.request)
             self._gone.append(request_id)
             outcome = record.outcome
             self._count(num_finished=1, num_failed=int(outcome == "failed"), num_cancelled=int(outcome == "cancelled"))

@@ -47,6 +47,7 @@ class RowOpener:
             constraint=constraint,
             drafting=self._drafting(request, resumed.state),
             num_cached=resumed.num_cached,
+            is_exact=resumed.is_exact,
             history=list(request.rendered.ids),
             num_computed=resumed.num_cached,
         )

@@ -19,20 +19,41 @@ class Resumed:
     num_cached: int = 0
     """Prompt tokens that it holds already; always less than the prompt."""
 
+    is_exact: bool = True
+    """Every token in it was computed on the exact route."""
+
 
 class PrefixReuse(Protocol):
-    """On the engine thread. What it raises at admission fails that request alone."""
+    """On the engine thread but for `recognised` and `stats`. What it raises at admission fails that request alone."""
+
+    def recognised(self, request: Request) -> Request:
+        """The request with the ids it should be computed with. Called from any thread, before it is queued."""
+        ...
 
     def resume(self, request: Request) -> Resumed:
         """The state to go on from: the longest usable prefix, or an empty one. This is where memory is asked for."""
         ...
 
-    def publish_chunk(self, request: Request, state: RowState) -> None:
-        """A prefill chunk ended here, and the state may be kept."""
+    def begin_chunk(self, request: Request, state: RowState, num_tokens: int) -> None:
+        """A prefill chunk of so many tokens is about to be appended; a window may be opened for it."""
         ...
 
-    def publish_end(self, request: Request, state: RowState) -> None:
+    def publish_chunk(self, request: Request, state: RowState, *, is_exact: bool) -> None:
+        """The chunk ended here, and the state may be kept; a window that was opened for it is closed.
+
+        Args:
+            request: whose prompt it is.
+            state: of its row, the chunk recorded.
+            is_exact: every token in the state was computed on the exact route.
+        """
+        ...
+
+    def publish_end(self, request: Request, state: RowState, *, is_exact: bool) -> None:
         """The row ended (never after a failure, never inside a chunk): its state is given away."""
+        ...
+
+    def abandon(self, request: Request) -> None:
+        """Every row of the request has ended, however it did."""
         ...
 
     def flush(self) -> Mapping[str, Any]:
@@ -57,10 +78,19 @@ class NoReuse:
     def resume(self, request: Request) -> Resumed:
         return Resumed(self.new_state())
 
-    def publish_chunk(self, request: Request, state: RowState) -> None:
+    def recognised(self, request: Request) -> Request:
+        return request
+
+    def begin_chunk(self, request: Request, state: RowState, num_tokens: int) -> None:
         """Nothing is kept."""
 
-    def publish_end(self, request: Request, state: RowState) -> None:
+    def publish_chunk(self, request: Request, state: RowState, *, is_exact: bool) -> None:
+        """Nothing is kept."""
+
+    def publish_end(self, request: Request, state: RowState, *, is_exact: bool) -> None:
+        """Nothing is kept."""
+
+    def abandon(self, request: Request) -> None:
         """Nothing is kept."""
 
     def flush(self) -> Mapping[str, Any]:

@@ -78,6 +78,9 @@ class Row:
     """With whom it steps, once it does."""
 
     shared_a_step: bool = False
+    is_exact: bool = True
+    """Everything in its state was computed on the exact route."""
+
     reason: FinishReason | None = None
     error: Exception | None = None
     unsent: list[tuple[int, TokenLogprobs | None]] = field(default_factory=list)

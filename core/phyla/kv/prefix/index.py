@@ -131,16 +131,19 @@ class PrefixIndex:
         *,
         session_id: str | None = None,
         drafts: WantedDraft = NO_DRAFT,
+        num_recomputed: int = 1,
     ) -> Lookup:
-        """The longest usable prefix of a prompt, at most all but its last token; counted as a hit or a miss.
+        """The longest usable prefix of a prompt, at most all but its last tokens; counted as a hit or a miss.
 
         Args:
             namespace: only entries of this one serve.
             token_ids: the whole prompt.
             session_id: whose last entry wins among equals, and is linked to the hit.
             drafts: draft sets that would be welcome; among equal lengths an entry that has them wins.
+            num_recomputed: tokens at the end that are computed again in any case, at least 1.
         """
-        key = packed(token_ids)[:-ID_BYTES]
+        assert num_recomputed >= 1, "the last token's logits are never stored"
+        key = packed(token_ids)[: -ID_BYTES * num_recomputed]
         tree = self._trees.get(namespace)
         num_matched = tree.num_matched(key) if tree is not None else 0
         found = self._longest(namespace, key, session_id, drafts)
@@ -214,7 +217,7 @@ class PrefixIndex:
             "entries": len(self._entries),
             "boundaries": num_boundaries,
             "bytes": self._num_bytes,
-            "budget_bytes": self.budget_bytes,
+            "max_bytes": self.budget_bytes,
             "pinned": sum(entry.num_pins > 0 for entry in self._entries),
             **self._counters.as_dict(),
         }
