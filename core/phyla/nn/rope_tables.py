@@ -26,7 +26,6 @@ class RopeTables:
         self._base = base
         self._periods = periods
         self._scale = position_scale
-        self._turn = mx.compile(_turned, shapeless=True)
         self._seen: tuple[int, int] | None = None
         self._tables = (mx.zeros(()), mx.zeros(()))
 
@@ -36,12 +35,16 @@ class RopeTables:
         if self._seen != (num_positions, offset):
             self._seen = (num_positions, offset)
             self._tables = self._of(num_positions, offset)
-        half = self._num_dims // 2
-        left, right = self._turn(heads[..., :half], heads[..., half : self._num_dims], *self._tables)
-        passed = [heads[..., self._num_dims :]] if self._num_dims < heads.shape[3] else []
-        return mx.concatenate([left, right, *passed], axis=-1)
+        half, rotated = self._num_dims // 2, heads[..., : self._num_dims]
+        swapped = mx.concatenate([heads[..., half : self._num_dims], heads[..., :half]], axis=-1)
+        cosines, sines = self._tables
+        turned = rotated * cosines + swapped * sines
+        if self._num_dims == heads.shape[3]:
+            return turned
+        return mx.concatenate([turned, heads[..., self._num_dims :]], axis=-1)
 
     def _of(self, num_positions: int, offset: int) -> tuple[mx.array, mx.array]:
+        """Cosines and signed sines, each (L, num_dims)."""
         # The operations of MLX's own fallback in its order: another order moves the last bits.
         half = self._num_dims // 2
         positions = (mx.arange(num_positions, dtype=mx.float32) + offset) * self._scale
@@ -52,8 +55,6 @@ class RopeTables:
             exponents = mx.arange(0, -half, -1, dtype=mx.float32)
             frequencies = mx.exp(exponents * mx.array(math.log(self._base) / half, dtype=mx.float32))
         angles = positions[:, None] * frequencies
-        return mx.cos(angles), mx.sin(angles)
-
-
-def _turned(left: mx.array, right: mx.array, cosines: mx.array, sines: mx.array) -> tuple[mx.array, mx.array]:
-    return left * cosines - right * sines, left * sines + right * cosines
+        cosines, sines = mx.cos(angles), mx.sin(angles)
+        # The sign is in the table: a sum with a negated product has the bits of a difference.
+        return mx.concatenate([cosines, cosines], axis=-1), mx.concatenate([-sines, sines], axis=-1)
