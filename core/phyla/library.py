@@ -9,6 +9,7 @@ with phyla.load("org/name", batch=4) as model:
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,7 +19,7 @@ from phyla.engine.answers import Answers, Completion, Piece
 from phyla.errors import UsageError
 from phyla.plugins import PluginManager, discover
 from phyla.plugins.settings import PluginsSettings
-from phyla.registry import ModelsSettings
+from phyla.registry import STARTER_NAME, ModelsSettings, fetch_starter
 from phyla.registry.hub import ensure_local
 from phyla.request import Rendered, Request
 from phyla.sampling.defaults import GREEDY, SamplingDefaults
@@ -37,12 +38,14 @@ if TYPE_CHECKING:
 Prompt = str | Sequence[int] | Rendered
 CLOSE_SECONDS = 120.0
 
+_log = logging.getLogger(__name__)
+
 
 def load(reference: str, **options: Any) -> Model:
     """Load a model and start its engine.
 
     Args:
-        reference: a model folder, a GGUF file, or a hub id, which is downloaded if it isn't here.
+        reference: a model folder, a GGUF file, a hub id, which is downloaded if it isn't here, or `starter`.
         options: settings by the names of their flags: `batch=4` is `--batch 4`, `kv_scheme="affine:4"` is
             `--kv-scheme affine:4`. Variables and `phyla.toml` count too, as on the command line.
 
@@ -54,7 +57,10 @@ def load(reference: str, **options: Any) -> Model:
     chosen = load_settings((PluginsSettings,), flags=flags, partial=True).section(PluginsSettings)
     manager = discover(chosen.disable, chosen.no_plugins)
     settings = load_settings(manager.settings_sections(), flags=flags, absent=chosen.disable)
-    ensure_local(reference, settings.section(ModelsSettings))
+    models = settings.section(ModelsSettings)
+    if reference == STARTER_NAME:
+        reference = str(fetch_starter(models, _log.info))
+    ensure_local(reference, models)
     return load_with(reference, manager, settings)
 
 

@@ -1,4 +1,4 @@
-"""The README's plugin is written to files, discovered as an installed one would be, and compared with its formulas."""
+"""The README is run: its example, and its plugin, installed in files and compared with its formulas."""
 
 from __future__ import annotations
 
@@ -69,6 +69,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: phyla-parallel\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(f"[phyla]\n{declared}\n")
     return site
+
+
+def test_the_python_example_runs_with_the_starter() -> None:
+    example = block_after("From Python:", "python")
+    finished = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, check=False, timeout=280)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.startswith("The capital of France is Paris.\n")
 
 
 def test_the_plugin_generates_what_its_formulas_say(installed: Path, tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ import rich_click as click
 from phyla.cli.session import Session
 from phyla.errors import CheckpointNotFound
 from phyla.model.family import Claim
-from phyla.registry import LocalModel, ModelsSettings, fetch_starter, resolve_model
+from phyla.registry import STARTER_NAME, LocalModel, ModelsSettings, fetch_starter, resolve_model
 from phyla.registry.hub import ensure_local
+from phyla.registry.starter import starter_path
 from phyla.settings import Settings
 
 
@@ -34,6 +35,8 @@ def chosen_model(session: Session, settings: Settings, positional: str | None, *
     def is_servable(model: LocalModel) -> bool:
         return model.source == "gguf" or any(family.claim(model.config) > Claim.NONE for family in families)
 
+    if (models.model or positional) == STARTER_NAME:
+        return _starter(models, may_fetch)
     resolved = resolve_model(models, positional, _memory_bytes(), is_servable)
     if resolved is not None:
         if not any((models.model, positional, models.query)):
@@ -41,7 +44,11 @@ def chosen_model(session: Session, settings: Settings, positional: str | None, *
         if may_fetch:
             ensure_local(resolved.reference, models)
         return resolved.reference
-    if not may_fetch:
+    return _starter(models, may_fetch)
+
+
+def _starter(models: ModelsSettings, may_fetch: bool) -> str:
+    if not may_fetch and starter_path(models) is None:
         raise CheckpointNotFound("There is no model on this machine. Name one, or `phyla get starter`.")
     return str(fetch_starter(models, lambda line: click.echo(line, err=True)))
 

@@ -7,12 +7,10 @@ import rich_click as click
 from phyla.cli.command import SettingsCommand
 from phyla.cli.session import Session
 from phyla.errors import UsageError
-from phyla.registry import ModelsSettings, fetch_starter, find_model, local_models
+from phyla.registry import STARTER_NAME, ModelsSettings, fetch_starter, find_model, local_models
 from phyla.registry.hub import DEFAULT_REVISION, MODEL_FILES, download, split_reference, verify_snapshot
 from phyla.registry.resolving import is_hub_id
 from phyla.settings import Settings
-
-STARTER_NAME = "starter"
 
 
 def _get(session: Session, settings: Settings, model: str, revision: str | None, include: tuple[str, ...]) -> int:

@@ -3,9 +3,10 @@
 from phyla.registry.local_models import LocalModel, scan_models
 from phyla.registry.resolving import Resolved, find_model, local_models, resolve_model
 from phyla.registry.settings import ModelsSettings
-from phyla.registry.starter import fetch_starter
+from phyla.registry.starter import STARTER_NAME, fetch_starter
 
 __all__ = [
+    "STARTER_NAME",
     "LocalModel",
     "ModelsSettings",
     "Resolved",

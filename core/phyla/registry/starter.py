@@ -23,6 +23,9 @@ from phyla.errors import CheckpointError, DamagedCheckpoint
 from phyla.registry.places import models_folder
 from phyla.registry.settings import ModelsSettings
 
+STARTER_NAME = "starter"
+"""What it is called wherever a model is named."""
+
 
 @dataclass(frozen=True)
 class StarterWheel:
