@@ -17,6 +17,7 @@ import mlx.core as mx
 from phyla.model.quantization import QuantSection, parse_quant_section
 from phyla.model.tensor_source import HeaderSource, StoredSource, TensorSource
 from phyla.nn.embedding import Embedding
+from phyla.nn.experts import ExpertLinear
 from phyla.nn.linear import FusedLinear, Linear
 from phyla.nn.norm import RMSNorm
 from phyla.nn.weight import Weight
@@ -45,6 +46,7 @@ def load_weights(
     options: LoadOptions,
     build: Callable[[WeightLoader], BuiltT],
     ignored: Sequence[str] = (),
+    section: QuantSection | None = None,
 ) -> BuiltT:
     """Build a model's modules from a checkpoint; everything is evaluated on the calling thread.
 
@@ -53,11 +55,15 @@ def load_weights(
         options: the dtype to hold them in, whether to dequantise, whom to tell about progress.
         build: asks for every tensor once, the same ones at each call; must not look at values.
         ignored: patterns of tensors that the family knows and doesn't use.
+        section: which form each module is in; by default as the config has it. For families whose modules go by
+            several names.
 
     Raises:
-        WeightMismatch: tensors that are missing, unused or misshapen; all of them, before any is read.
+        WeightMismatch: tensors that are missing, unused, misshapen or of the wrong kind of number; all of them,
+            before any is read.
     """
-    section = parse_quant_section(checkpoint.config)
+    if section is None:
+        section = parse_quant_section(checkpoint.config)
     headers = HeaderSource(checkpoint, ignored)
     build(WeightLoader(headers, section, options))
     headers.check()
@@ -89,10 +95,14 @@ class WeightLoader:
 
     def tensor(self, name: str, shape: tuple[int, ...], keeps_dtype: bool = False) -> mx.array:
         """A tensor in the model's dtype, or in its stored one if `keeps_dtype`."""
-        stored = self._source.take(name, shape)
+        stored = self._floats(name, shape)
         array = stored if keeps_dtype else self._cast(stored)
         self._source.hold([array])
         return array
+
+    def hold(self, module: ModuleT) -> ModuleT:
+        """Evaluate what was made of this group's tensors together with them; returns it."""
+        return self._held(module)
 
     def linear(self, path: str, num_inputs: int, num_outputs: int, bias: bool = False) -> Linear:
         """`path.weight` (quantised if `path.scales` is there) and `path.bias`."""
@@ -111,34 +121,51 @@ class WeightLoader:
 
     def norm(self, path: str, width: int, eps: float, adds_one: bool = False) -> RMSNorm:
         """`path.weight`, of one axis."""
-        return self._held(RMSNorm(self._cast(self._source.take(f"{path}.weight", (width,))), eps, adds_one))
+        return self._held(RMSNorm(self._cast(self._floats(f"{path}.weight", (width,))), eps, adds_one))
+
+    def experts(self, path: str, num_experts: int, num_inputs: int, num_outputs: int) -> ExpertLinear:
+        """`path.weight` of (experts, outputs, inputs), quantised or not."""
+        weight = self._weight(path, num_outputs, num_inputs, num_experts)
+        return self._held(ExpertLinear(weight, num_experts))
 
     def _linear(self, path: str, num_inputs: int, num_outputs: int, bias: bool) -> Linear:
         weight = self._weight(path, num_outputs, num_inputs)
-        return Linear(weight, self._cast(self._source.take(f"{path}.bias", (num_outputs,))) if bias else None)
+        return Linear(weight, self._cast(self._floats(f"{path}.bias", (num_outputs,))) if bias else None)
 
-    def _weight(self, path: str, num_rows: int, num_columns: int) -> Weight:
+    def _weight(self, path: str, num_rows: int, num_columns: int, num_stacked: int | None = None) -> Weight:
+        """One matrix, or `num_stacked` of them below each other, which are stored along a leading axis."""
+        leading = () if num_stacked is None else (num_stacked,)
         form = self._section.form_of(path)
         if not self.has(f"{path}.scales"):
-            return Weight(self._cast(self._source.take(f"{path}.weight", (num_rows, num_columns))))
+            return Weight(_below(self._cast(self._floats(f"{path}.weight", (*leading, num_rows, num_columns)))))
         if form is None:
             # Taken as if it were dense: the shape, and the scales left over, then become problems of their own.
             self._source.refuse(f"quantised, but the config says full precision: {path}")
-            return Weight(self._cast(self._source.take(f"{path}.weight", (num_rows, num_columns))))
-        packed = self._packed(path, num_rows, num_columns, form)
+            return Weight(_below(self._cast(self._source.take(f"{path}.weight", (*leading, num_rows, num_columns)))))
+        packed = self._packed(path, (*leading, num_rows), num_columns, form)
         if self._is_dense:
             # From the scales as stored: casting them first would round twice.
             return packed.dense(self._dtype)
         return replace(packed, scales=self._cast(packed.scales), biases=self._cast(packed.biases))
 
-    def _packed(self, path: str, num_rows: int, num_columns: int, form: QuantForm) -> Weight:
-        group_shape = (num_rows, num_columns // form.group_size)
-        data = self._source.take(f"{path}.weight", (num_rows, num_columns * form.bits // 32))
-        scales = self._source.take(f"{path}.scales", group_shape)
+    def _packed(self, path: str, rows: tuple[int, ...], num_columns: int, form: QuantForm) -> Weight:
+        group_shape = (*rows, num_columns // form.group_size)
+        data = self._of_dtype(f"{path}.weight", (*rows, num_columns * form.bits // 32), (mx.uint32,))
+        scale_dtypes = FLOATS if form.has_biases else (mx.uint8,)
+        scales = self._of_dtype(f"{path}.scales", group_shape, scale_dtypes)
         if not form.has_biases:
-            return Weight(data, scales, None, form)
-        biases = self._source.take(f"{path}.biases", group_shape)
-        return Weight(data, scales, biases, form)
+            return Weight(_below(data), _below(scales), None, form)
+        biases = self._floats(f"{path}.biases", group_shape)
+        return Weight(_below(data), _below(scales), _below(biases), form)
+
+    def _floats(self, name: str, shape: tuple[int, ...]) -> mx.array:
+        return self._of_dtype(name, shape, FLOATS)
+
+    def _of_dtype(self, name: str, shape: tuple[int, ...], allowed: Sequence[mx.Dtype]) -> mx.array:
+        array = self._source.take(name, shape)
+        if array.dtype not in allowed:
+            self._source.refuse(f"dtype: {name} is {_names([array.dtype])}, it has to be {_names(allowed)}")
+        return array
 
     @overload
     def _cast(self, array: mx.array) -> mx.array: ...
@@ -154,3 +181,12 @@ class WeightLoader:
     def _held(self, module: ModuleT) -> ModuleT:
         self._source.hold(module.arrays)
         return module
+
+
+def _below(array: mx.array) -> mx.array:
+    """Matrices of a leading axis below each other; one matrix as it is."""
+    return array if array.ndim == 2 else array.reshape(-1, array.shape[-1])
+
+
+def _names(dtypes: Sequence[mx.Dtype]) -> str:
+    return " or ".join(str(dtype).removeprefix("mlx.core.") for dtype in dtypes)

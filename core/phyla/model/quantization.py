@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -24,6 +24,10 @@ class QuantSection:
     def form_of(self, path: str) -> QuantForm | None:
         """The form a quantised module at `path` must have, or None if it mustn't be quantised."""
         return self.overrides.get(path, self.default)
+
+    def renamed(self, rename: Callable[[str], str]) -> QuantSection:
+        """The same section for modules that the checkpoint has under other names."""
+        return QuantSection(self.default, {rename(path): form for path, form in self.overrides.items()})
 
 
 def quant_section(config: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -33,6 +33,9 @@ class MlxLmParityContract:
 
     family: ClassVar[Family]
     config: ClassVar[Mapping[str, Any]]
+    shapes: ClassVar[Mapping[str, tuple[int, ...]] | None] = None
+    """Tensor names and shapes, for a layout that `phyla.testing.tiny` doesn't write by itself."""
+
     dtype: ClassVar[str] = "float32"
     """Of the stored weights and of the activations."""
 
@@ -43,7 +46,7 @@ class MlxLmParityContract:
     @classmethod
     def folder(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder = tmp_path_factory.mktemp("parity") / "tiny"
-        return tiny_checkpoint(folder, cls.config, tokenizer=False, dtype=cls.dtype)
+        return tiny_checkpoint(folder, cls.config, tokenizer=False, dtype=cls.dtype, shapes=cls.shapes)
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -68,7 +71,7 @@ class MlxLmParityContract:
         self._compare(oracle, binding, self.chunk + 12)
 
     def _compare(self, oracle: MlxLmOracle, binding: ModelBinding, num_tokens: int) -> None:
-        prompt = random_tokens(num_tokens, self.config["vocab_size"], seed=num_tokens)
+        prompt = random_tokens(num_tokens, binding.facts.vocab_size, seed=num_tokens)
         ours = greedy(binding, prompt, NUM_STEPS, chunk=self.chunk)
         theirs = oracle.greedy(prompt, NUM_STEPS, chunk=self.chunk)
         assert ours.tokens == theirs.tokens

@@ -10,6 +10,8 @@ import numpy as np
 
 WEIGHT_SPREAD = math.hypot(0.02, 0.05)
 NORM_SPREAD = 0.05
+LOG_DECAYS = (-4.0, 0.5)
+"""Of the logarithms of recurrent decay rates: memories of one position to about a hundred."""
 
 
 def random_tensors(shapes: Mapping[str, tuple[int, ...]], seed: int = 0) -> dict[str, mx.array]:
@@ -23,6 +25,8 @@ def random_tensors(shapes: Mapping[str, tuple[int, ...]], seed: int = 0) -> dict
 
 def _tensor(name: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
     random = np.random.default_rng([seed, *name.encode()])
+    if name.endswith("A_log"):
+        return random.uniform(*LOG_DECAYS, shape).astype(np.float32)
     spread = random.standard_normal(shape, dtype=np.float32)
     is_norm = len(shape) == 1 and name.endswith("norm.weight")
     values = 1 + NORM_SPREAD * spread if is_norm else WEIGHT_SPREAD * spread

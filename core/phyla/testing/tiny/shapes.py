@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from phyla.errors import UnknownName
+from phyla.testing.tiny.qwen35 import published_shapes
 from phyla.testing.toy import ToyConfig, toy_shapes
 
 Shapes = dict[str, tuple[int, ...]]
@@ -23,6 +24,10 @@ def tensor_shapes(config: Mapping[str, Any]) -> Shapes:
         "mistral": _llama_like,
         "qwen2": _llama_like,
         "qwen3": _llama_like,
+        "qwen3_5": published_shapes,
+        "qwen3_5_text": published_shapes,
+        "qwen3_5_moe": published_shapes,
+        "qwen3_5_moe_text": published_shapes,
     }
     model_type = str(config.get("model_type"))
     if model_type not in writers:

@@ -10,6 +10,7 @@ from typing import Any
 import mlx.core as mx
 
 from phyla.model.quantization import QuantSection, parse_quant_section
+from phyla.testing.tiny.qwen35 import differences_to_one
 from phyla.testing.weights import random_tensors
 
 UNQUANTISED_SUFFIXES = ("norm.weight", "conv1d.weight")
@@ -26,8 +27,10 @@ def write_tensors(
     """Write `model.safetensors`, or shards and their index."""
     section = parse_quant_section(config)
     tensors: dict[str, mx.array] = {}
+    differences = differences_to_one(shapes)
     for name, tensor in random_tensors(shapes, seed).items():
-        tensors |= _stored(name, tensor.astype(getattr(mx, dtype)), section)
+        held = tensor - 1 if name in differences else tensor
+        tensors |= _stored(name, held.astype(getattr(mx, dtype)), section)
     if num_shards == 1:
         mx.save_safetensors(str(folder / "model.safetensors"), tensors, metadata={"format": "mlx"})
         return
@@ -46,7 +49,8 @@ def write_tensors(
 def _stored(name: str, tensor: mx.array, section: QuantSection) -> dict[str, mx.array]:
     path = name.removesuffix(".weight")
     form = section.form_of(path)
-    is_matrix = tensor.ndim == 2 and name.endswith(".weight") and not name.endswith(UNQUANTISED_SUFFIXES)
+    # Three axes: the matrices of several experts.
+    is_matrix = tensor.ndim in (2, 3) and name.endswith(".weight") and not name.endswith(UNQUANTISED_SUFFIXES)
     if form is None or not is_matrix:
         return {name: tensor}
     packed, scales, *biases = mx.quantize(tensor, group_size=form.group_size, bits=form.bits, mode=form.mode)
