@@ -57,6 +57,7 @@ lint: $(VENV)/test.stamp
 
 docs: $(VENV)/test.stamp
 	@$(BIN)/python -m benchmarks.tables
+	@$(BIN)/python -m tests.compat.matrix
 
 bench: $(VENV)/test.stamp
 	@$(BIN)/python -m benchmarks.starter_vs_mlx_lm
