@@ -23,7 +23,8 @@ def handle_api_error(request: Handled, error: ApiError) -> Response[bytes]:
 
 def handle_phyla_error(request: Handled, error: PhylaError) -> Response[bytes]:
     answer = api_error(error)
-    if answer.status >= 500:
+    # A stopped engine has told its reason once; every refused request repeating it would bury it.
+    if answer.status == 500:
         _log_failure(request, error)
     return handle_api_error(request, answer)
 

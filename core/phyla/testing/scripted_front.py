@@ -107,7 +107,8 @@ class ScriptedFront:
         with self._wake:
             self._is_closing = True
             self._wake.notify_all()
-            drained = self._wake.wait_for(lambda: not self._running and not self._waiting, timeout_seconds)
+            self._wake.wait_for(self._is_over, timeout_seconds)
+            drained = not self._running and not self._waiting
             left = [*self._running, *(one.request_id for one in self._waiting)]
             self._cancelled.update(left)
             self._wake.notify_all()
@@ -129,6 +130,9 @@ class ScriptedFront:
                 if not any(isinstance(event, Token) for event in events):
                     self._wake.wait(IDLE_SECONDS)
 
+    def _is_over(self) -> bool:
+        return self._death is not None or not (self._running or self._waiting)
+
     def _has_work(self) -> bool:
         return bool(self._death is not None or self._is_closing or self._running or self._waiting)
 
@@ -137,8 +141,7 @@ class ScriptedFront:
         while self._waiting and len(self._running) < self._num_seats:
             request = self._waiting.pop(0)
             self._running[request.request_id] = [
-                _Row(request, sample, iter(self._script(request, sample)), self._tokenizer)
-                for sample in range(request.num_samples)
+                _Row(request, sample, self._script, self._tokenizer) for sample in range(request.num_samples)
             ]
             events.append(Started(request.request_id, len(request.rendered.ids)))
         return events
@@ -165,17 +168,20 @@ class ScriptedFront:
 class _Row:
     """One sample being played."""
 
-    def __init__(self, request: Request, sample: int, script: Iterator[int | None], tokenizer: Tokenizer) -> None:
+    def __init__(self, request: Request, sample: int, script: Script, tokenizer: Tokenizer) -> None:
         self.is_open = True
         self._request = request
         self._sample = sample
-        self._script = script
+        self._open = script
+        self._script: Iterator[int | None] | None = None
         self._ends = frozenset() if request.sampling.ignore_eos else tokenizer.eos_ids
         self._answer = Answer(request, sample, tokenizer)
         self._num_emitted = 0
 
     def step(self) -> list[EngineEvent]:
         try:
+            if self._script is None:
+                self._script = iter(self._open(self._request, self._sample))
             token_id = next(self._script, END)
         except Exception as error:
             self.is_open = False
