@@ -166,15 +166,15 @@ class EngineLoop:
     def _decode(self, work: DecodeRound) -> None:
         before = self._services.now()
         if work.shared:
-            self._step(work.shared, "fast", is_shared=True)
+            self._step(work.shared, "fast", work)
         for key in work.alone:
-            self._step((key,), "exact", is_shared=False)
+            self._step((key,), "exact", work)
         self._scheduler.pace.decoded(self._services.now() - before)
 
-    def _step(self, keys: Sequence[RowKey], route: Route, *, is_shared: bool) -> None:
+    def _step(self, keys: Sequence[RowKey], route: Route, work: DecodeRound) -> None:
         rows = [self._rows[key] for key in keys]
         before = self._services.now()
-        stepped = self._runner.step(rows, route, is_shared=is_shared)
+        stepped = self._runner.step(rows, route, is_shared=keys is work.shared, reads_at_once=work.is_before_prefill)
         seconds = self._services.now() - before
         self._count(num_steps=1, num_shared_steps=int(len(rows) > 1))
         self._services.tell(StepFinished(stepped.kind, len(rows), stepped.num_tokens, seconds))

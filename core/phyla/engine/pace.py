@@ -7,6 +7,8 @@ from dataclasses import dataclass
 _WEIGHT_OF_NEWEST = 0.3
 """Of the exponential average: a few pieces are enough to follow a growing context, one odd piece isn't."""
 
+_WEIGHT_OF_A_SLOW_STEP = 0.1
+
 
 @dataclass
 class Pace:
@@ -24,8 +26,16 @@ class Pace:
         self.seconds_per_token_layer = _averaged(self.seconds_per_token_layer, measured)
 
     def decoded(self, seconds: float) -> None:
-        """A decode step took `seconds`."""
-        self.seconds_per_step = _averaged(self.seconds_per_step, seconds)
+        """A decode step took `seconds`.
+
+        The average falls at once and rises slowly: one step that was held up from outside mustn't let the next pieces
+        of prefill grow to match.
+        """
+        known = self.seconds_per_step
+        if known is None or seconds <= known:
+            self.seconds_per_step = _averaged(known, seconds)
+        else:
+            self.seconds_per_step = known + _WEIGHT_OF_A_SLOW_STEP * (min(seconds, 2 * known) - known)
 
     def budget_seconds(self, step_seconds: float, has_running: bool) -> float:
         """What one piece of prefill may take: twice the running rows' step, and never less than `step_seconds`."""

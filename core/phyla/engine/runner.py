@@ -91,11 +91,17 @@ class Runner:
         mx.clear_cache()
         return True
 
-    def step(self, rows: Sequence[Row], route: Route, *, is_shared: bool) -> Stepped:
+    def step(self, rows: Sequence[Row], route: Route, *, is_shared: bool, reads_at_once: bool = False) -> Stepped:
         """One decode step of rows that step together.
 
         The forward is dispatched from tokens that may still be on the device; while it runs the host reads them;
         then the next ones are drawn from its logits, as a dispatch of their own.
+
+        Args:
+            rows: who steps.
+            route: of the step.
+            is_shared: they sit in the common group; otherwise each sits alone.
+            reads_at_once: wait for the drawn tokens: something long comes next on the device.
         """
         stepped = Stepped("decode", len(rows))
         is_synced = self._options.sync_first_token and any(row.num_drawn == 0 for row in rows)
@@ -111,7 +117,7 @@ class Runner:
                 )
                 stepped = Stepped("verify", num_computed)
             else:
-                self._pipelined(rows, route, is_shared=is_shared)
+                self._pipelined(rows, route, is_shared=is_shared, reads_at_once=reads_at_once)
         except Exception as error:
             for row in rows:
                 row.fail(error)
@@ -122,14 +128,14 @@ class Runner:
             mx.clear_cache()
         return stepped
 
-    def _pipelined(self, rows: Sequence[Row], route: Route, *, is_shared: bool) -> None:
+    def _pipelined(self, rows: Sequence[Row], route: Route, *, is_shared: bool, reads_at_once: bool) -> None:
         began = time.perf_counter()
         going = self._seated([row for row in rows if row.wants_step], is_shared=is_shared)
         unread = [row for row in rows if row.pending is not None]
         logits = self._forward(going, route) if going else None
         self._read(unread)
         if logits is not None:
-            self._draw(going, logits)
+            self._draw(going, logits, reads_at_once=reads_at_once or self._options.no_pipeline)
         if self._drafting is not None and going and unread:
             self._drafting.costs.record(len(going), 1, time.perf_counter() - began)
 
@@ -221,7 +227,7 @@ class Runner:
             except Exception as error:
                 row.fail(error)
 
-    def _draw(self, rows: Sequence[Row], logits: mx.array) -> None:
+    def _draw(self, rows: Sequence[Row], logits: mx.array, *, reads_at_once: bool) -> None:
         """Choose the next token of every row that goes on."""
         draws_by_place = {
             place: made for place, row in enumerate(rows) if not row.has_ended and (made := _next_draw(row)) is not None
@@ -241,7 +247,7 @@ class Runner:
                 row.fail(drawn.failures[index])
             else:
                 row.pending = Pending(drawn, index)
-        if self._options.no_pipeline or (has_first and self._options.early_first_token):
+        if reads_at_once or (has_first and self._options.early_first_token):
             self._read([row for row in open_rows if row.pending is not None])
 
     def _seated(self, rows: Sequence[Row], *, is_shared: bool) -> list[Row]:

@@ -116,6 +116,9 @@ class DecodeRound:
     alone: tuple[RowKey, ...] = ()
     """Rows that each step by themselves on the exact route."""
 
+    is_before_prefill: bool = False
+    """A piece of prefill comes next: tokens shouldn't wait for it, nor the step's time be charged to it."""
+
 
 Work = PrefillPiece | DecodeRound
 
@@ -221,8 +224,9 @@ class Scheduler:
         if prefilling and not (running and self._decode_is_due):
             self._decode_is_due = True
             return self._piece(self._next_prefill(prefilling), has_running=bool(running))
-        self._decode_is_due = False
-        return self._round(running) if running else None
+        # After plain decoding a newcomer's first piece waits for one more round, whose tokens are read at once.
+        self._decode_is_due = not prefilling
+        return self._round(running, is_before_prefill=bool(prefilling)) if running else None
 
     def _has_room(self, job: Job) -> bool:
         if self.num_active >= self.limits.max_rows or any(self._ready()):
@@ -276,12 +280,13 @@ class Scheduler:
         end = chunk_end(seat.num_computed, wanted, seat.job.num_prompt - 1, seat.job.atomic_spans)
         return end - seat.num_computed
 
-    def _round(self, running: Sequence[_Seat]) -> DecodeRound:
+    def _round(self, running: Sequence[_Seat], *, is_before_prefill: bool) -> DecodeRound:
         for seat in running:
             self._meet_company(seat)
         return DecodeRound(
             shared=tuple(seat.key for seat in running if seat.route == "fast"),
             alone=tuple(seat.key for seat in running if seat.route == "exact"),
+            is_before_prefill=is_before_prefill,
         )
 
     def _num_shared(self) -> int:

@@ -338,3 +338,25 @@ def test_requests_that_can_never_be_served_are_refused(
 
 def waited(gate: threading.Event) -> None:
     assert gate.wait(60)
+
+
+def test_a_running_rows_token_doesnt_wait_for_a_piece_of_prefill() -> None:
+    """The piece may take long: what was drawn before it is said before it."""
+    hold, is_held = threading.Event(), threading.Event()
+
+    def hold_long_prefills(step: StepSeen) -> None:
+        if step.width not in (1, len(HELLO) - 1):
+            is_held.set()
+            waited(hold)
+
+    binding = scripted_binding(TOKENIZER, repeat(TOKENIZER.encode("abc")), hold_long_prefills)
+    with running(scripted_spec(binding, TOKENIZER)) as (engine, log):
+        engine.submit(a_request("a", HELLO, 5000))
+        log.wait_for_tokens("a", 1)
+        engine.submit(a_request("b", HELLO * 100, 2))
+        assert is_held.wait(60)
+        num_steps = sum(step.width == 1 for step in binding.steps)
+        assert len(log.of("a")) == num_steps
+        hold.set()
+        engine.cancel("a")
+        log.wait("b")

@@ -141,7 +141,7 @@ def test_the_exact_route_is_kept_when_it_is_asked_for() -> None:
     admitted(scheduler, Job("a", 1), Job("b", 1), Job("c", 5000))
     work = piece(scheduler)
     assert (work.route, work.num_tokens) == ("exact", 2048)
-    assert decode(scheduler) == DecodeRound(alone=(RowKey("a"), RowKey("b")))
+    assert decode(scheduler) == DecodeRound(alone=(RowKey("a"), RowKey("b")), is_before_prefill=True)
 
 
 def test_strict_serves_one_after_the_other_on_the_exact_route() -> None:
