@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
+from typing import Self
 
 import mlx.core as mx
 
@@ -10,8 +11,12 @@ from phyla.kv.plain.slab import SLAB_TOKENS
 from phyla.kv.plain.visible import StepColumns
 
 
+Planes = tuple[mx.array, ...]
+"""Arrays that are stored side by side, tokens along axis 2: keys and values, or what a scheme encodes them as."""
+
+
 class RingColumns:
-    """Keys and values of the last tokens of one row.
+    """The planes of the last tokens of one row.
 
     A step of several positions puts the columns in temporal order and appends; `window - 1 + L` columns remain, so that
     each query still finds its window. A step of one position overwrites the oldest column of a full ring.
@@ -22,8 +27,7 @@ class RingColumns:
 
     def __init__(self, window: int) -> None:
         self._window = window
-        self._keys: mx.array | None = None
-        self._values: mx.array | None = None
+        self._planes: Planes | None = None
         self.num_tokens = 0
         self.num_used = 0
         self.cursor = 0
@@ -34,27 +38,25 @@ class RingColumns:
     def num_bytes(self) -> int:
         return sum(buffer.nbytes for buffer in self.buffers())
 
-    def append(self, keys: mx.array, values: mx.array, num_real: int) -> None:
-        """Take one step: (1, K, L, D) keys and (1, K, L, Dv) values, of which the first `num_real` count."""
+    def append(self, planes: Sequence[mx.array], num_real: int) -> None:
+        """Take one step: (1, heads, L, width) of each plane, of which the first `num_real` positions count."""
         if num_real == 0:
             return
         self._step_start = self.num_tokens
-        if keys.shape[2] == 1:
-            self._write_one(keys, values)
+        if planes[0].shape[2] == 1:
+            self._write_one(planes)
         else:
-            self._concatenate(keys, values, num_real)
+            self._concatenate(planes, num_real)
         self.num_tokens += num_real
 
-    def columns(self, width: int, num_real: int, includes_step: bool) -> tuple[mx.array, mx.array, StepColumns]:
-        """Keys, values and what their columns stand for, for queries of the last step or of one after it."""
-        assert self._keys is not None
-        assert self._values is not None
+    def columns(self, width: int, num_real: int, includes_step: bool) -> tuple[Planes, StepColumns]:
+        """The planes and what their columns stand for, for queries of the last step or of one after it."""
+        assert self._planes is not None
         if not includes_step:
-            keys, values = (self._in_order(buffer) for buffer in (self._keys, self._values))
             described = StepColumns(
                 self.num_used, self.num_used, width, num_real, end=self.num_tokens, ring=self._window
             )
-            return keys, values, described
+            return tuple(self._in_order(buffer) for buffer in self._planes), described
         count = self._step_columns
         described = StepColumns(
             count,
@@ -65,7 +67,7 @@ class RingColumns:
             ring=self._window,
             cursor=self.cursor if self.cursor < self.num_used else None,
         )
-        return self._keys[..., :count, :], self._values[..., :count, :], described
+        return tuple(buffer[..., :count, :] for buffer in self._planes), described
 
     def can_rewind_to(self, num_tokens: int) -> bool:
         """Whether the columns a state of `num_tokens` would attend to are all still here."""
@@ -77,49 +79,48 @@ class RingColumns:
     def rewind(self, num_tokens: int) -> None:
         """Go back to `num_tokens`; `can_rewind_to` must have said yes."""
         if num_tokens == 0:
-            self._keys = self._values = None
+            self._planes = None
             self.num_used = self.cursor = self.num_tokens = 0
         elif num_tokens < self.num_tokens:
             self.num_used -= self.num_tokens - num_tokens
             self.cursor = self.num_used
             self.num_tokens = num_tokens
 
-    def clone(self) -> RingColumns:
+    def clone(self) -> Self:
         """Fresh handles on the same buffers."""
-        copy = RingColumns(self._window)
-        copy._keys = None if self._keys is None else self._keys[:]
-        copy._values = None if self._values is None else self._values[:]
+        return self.converted(lambda planes: tuple(plane[:] for plane in planes))
+
+    def converted(self, convert: Callable[[Planes], Planes]) -> Self:
+        """The same tokens in planes that `convert` makes of these: column by column, so that they stay in place."""
+        copy = type(self)(self._window)
+        copy._planes = None if self._planes is None else convert(self._planes)
         copy.num_tokens, copy.num_used, copy.cursor = self.num_tokens, self.num_used, self.cursor
         return copy
 
-    def copied(self) -> tuple[int, int, dict[str, mx.array]]:
+    def copied(self) -> tuple[int, int, Planes]:
         """How many columns matter, the cursor among them, and the columns as they lie, in arrays of that size.
 
         After a wide step the ring holds more than its window. The next step would drop them, so they stay behind here.
         """
-        if self._keys is None or self._values is None or self.num_used == 0:
-            return 0, 0, {}
+        if self._planes is None or self.num_used == 0:
+            return 0, 0, ()
         num_columns = min(self.num_used, self._window)
         surplus = self.num_used - num_columns
-        planes = {
-            "keys": mx.array(self._keys[..., surplus : self.num_used, :]),
-            "values": mx.array(self._values[..., surplus : self.num_used, :]),
-        }
+        planes = tuple(mx.array(buffer[..., surplus : self.num_used, :]) for buffer in self._planes)
         return num_columns, self.cursor - surplus, planes
 
-    def restore(self, planes: Mapping[str, mx.array], num_tokens: int, num_used: int, cursor: int) -> None:
+    def restore(self, planes: Planes, num_tokens: int, num_used: int, cursor: int) -> None:
         """Take over what `copied` gave."""
-        self._keys, self._values = planes.get("keys"), planes.get("values")
+        self._planes = planes or None
         self.num_tokens, self.num_used, self.cursor = num_tokens, num_used, cursor
 
     def buffers(self) -> list[mx.array]:
-        return [buffer for buffer in (self._keys, self._values) if buffer is not None]
+        return list(self._planes or ())
 
-    def _concatenate(self, keys: mx.array, values: mx.array, num_real: int) -> None:
+    def _concatenate(self, planes: Sequence[mx.array], num_real: int) -> None:
         num_before = min(self.num_used, self._window - 1)
-        self._keys = self._joined(self._keys, keys, num_before)
-        self._values = self._joined(self._values, values, num_before)
-        self._step_columns = num_before + keys.shape[2]
+        self._planes = self._each(lambda buffer, rows: self._joined(buffer, rows, num_before), planes)
+        self._step_columns = num_before + planes[0].shape[2]
         self.num_used = self.cursor = num_before + num_real
 
     def _joined(self, buffer: mx.array | None, rows: mx.array, num_before: int) -> mx.array:
@@ -128,19 +129,24 @@ class RingColumns:
             return rows[:]
         return mx.concatenate([self._in_order(buffer)[..., self.num_used - num_before :, :], rows], axis=2)
 
-    def _write_one(self, keys: mx.array, values: mx.array) -> None:
+    def _write_one(self, planes: Sequence[mx.array]) -> None:
         if self.num_used >= self._window:
-            self._keys, self._values = self._cut(self._keys), self._cut(self._values)
+            self._planes = self._each(lambda buffer, rows: self._cut(buffer), planes)
             self.num_used = self._window
             column = 0 if self.cursor >= self._window else self.cursor
         else:
-            self._keys, self._values = self._with_room(self._keys, keys), self._with_room(self._values, values)
+            self._planes = self._each(self._with_room, planes)
             column = self.num_used
             self.num_used += 1
-        self._keys[..., column : column + 1, :] = keys
-        self._values[..., column : column + 1, :] = values
+        for buffer, rows in zip(self._planes, planes, strict=True):
+            buffer[..., column : column + 1, :] = rows
         self.cursor = column + 1
         self._step_columns = self.num_used
+
+    def _each(self, change: Callable[[mx.array | None, mx.array], mx.array], planes: Sequence[mx.array]) -> Planes:
+        """What `change` makes of each buffer and the plane of the step that goes with it."""
+        buffers: Sequence[mx.array | None] = self._planes or (None,) * len(planes)
+        return tuple(change(buffer, rows) for buffer, rows in zip(buffers, planes, strict=True))
 
     def _cut(self, buffer: mx.array | None) -> mx.array:
         """A buffer of exactly `window` columns. More only ever lie there in temporal order."""

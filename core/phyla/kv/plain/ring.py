@@ -40,7 +40,7 @@ class _Window:
         for keys, values, num_real in self.steps:
             if left == 0:
                 break
-            ring.append(keys, values, min(left, num_real))
+            ring.append((keys, values), min(left, num_real))
             left -= min(left, num_real)
         return ring
 
@@ -70,7 +70,7 @@ class RingState:
     def append(self, keys: mx.array, values: mx.array, num_real: NumReal) -> None:
         if self._window is not None:
             self._window.steps.append((keys[:], values[:], num_real[0]))
-        self._ring.append(keys, values, num_real[0])
+        self._ring.append((keys, values), num_real[0])
 
     def attend(self, queries: mx.array, mask: Mask, num_real: NumReal, sinks: mx.array | None = None) -> mx.array:
         return self.reader().attend(queries, mask, num_real, sinks)
@@ -127,13 +127,15 @@ class RingState:
 
     def arrays(self) -> StateArrays:
         num_columns, cursor, planes = self._ring.copied()
-        return StateArrays(planes, {"num_tokens": self.num_tokens, "num_columns": num_columns, "cursor": cursor})
+        named = dict(zip(("keys", "values"), planes, strict=True)) if planes else {}
+        return StateArrays(named, {"num_tokens": self.num_tokens, "num_columns": num_columns, "cursor": cursor})
 
     def adopt(self, arrays: StateArrays) -> None:
         assert self.num_tokens == 0, "only an empty state adopts"
         facts = arrays.facts
         planes = checked_planes(self.layer, arrays, int(facts["num_columns"]))
-        self._ring.restore(planes, int(facts["num_tokens"]), int(facts["num_columns"]), int(facts["cursor"]))
+        columns = (planes["keys"], planes["values"]) if planes else ()
+        self._ring.restore(columns, int(facts["num_tokens"]), int(facts["num_columns"]), int(facts["cursor"]))
 
     def buffers(self) -> list[mx.array]:
         return self._ring.buffers()
@@ -164,6 +166,6 @@ class RingReader:
         if num_real[0] == 0:
             # A dead row's step isn't stored, so there may be nothing to look at; what comes out is arbitrary.
             return mx.zeros((1, num_heads, width, self._state.layer.plane("values").width), dtype=queries.dtype)
-        keys, values, columns = self._state.ring.columns(width, num_real[0], self._includes_step)
+        (keys, values), columns = self._state.ring.columns(width, num_real[0], self._includes_step)
         lowered = kernel_mask(mask, columns)
         return attend(queries, keys, values, lowered, scale=self._scale, softcap=self._softcap, sinks=sinks)
