@@ -34,9 +34,6 @@ class ForeignFlag:
 FOREIGN_FLAGS: Mapping[str, ForeignFlag] = MappingProxyType(
     {
         "--kv-group-size": ForeignFlag("write the group size into --kv-scheme NAME:SPEC", refused=True, harmless="64"),
-        "--quantized-kv-start": ForeignFlag(
-            "quantised storage begins with the first token here; leave it away", refused=True, harmless="0"
-        ),
         "--prompt-concurrency": ForeignFlag("prompts are computed one by one between the others' steps"),
         "--prompt-cache-size": ForeignFlag(
             "the prefix cache is bounded in bytes, not in entries; use --prompt-cache SIZE", refused=True

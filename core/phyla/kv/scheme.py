@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from phyla.backend.device import BackendFacts
-    from phyla.kv.layer_spec import LayerSpec
+    from phyla.checkpoint import Checkpoint
+    from phyla.kv.layer_spec import LayerSpec, Layout
     from phyla.kv.state import LayerState
 
 Tier = Literal["L1", "L2", "lab"]
@@ -48,13 +49,22 @@ class KVScheme:
     """Stored bytes per token of one layer at a dtype."""
 
     parse: Callable[[str], KVScheme] | None = None
-    """Turns what follows the colon in `name:spec` into a configured scheme; None takes no spec."""
+    """Turns what follows the colon in `name:spec` into a configured scheme, which can `parse` too; None takes no
+    spec."""
 
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Other names users may write, each with the spec it stands for: `{"turbo": "", "4": "4"}`."""
 
     spec: str = ""
-    """The canonical spec of a configured scheme; part of the prefix namespace."""
+    """The canonical spec of a configured scheme, which `parse` reads back: all that decides its numbers. Part of the
+    prefix namespace."""
+
+    for_checkpoint: Callable[[Checkpoint, Layout], KVScheme] | None = None
+    """Completes a scheme that follows a file beside the checkpoint, before anything else is asked of it. Raises a
+    UsageError where the file is missing or doesn't fit; the completed scheme's spec says which file it was."""
+
+    prefers_fused: bool = False
+    """Fuses its attention unless `--fused-sdpa off` was asked for."""
 
     tier: Tier = "L1"
     description: str = ""

@@ -14,7 +14,7 @@ from phyla.plan import Plan
 from phyla.plugins import Declared, PluginManager, by_name, pick, plugin_border
 from phyla.selection.methods import NO_METHOD
 from phyla.selection.openers import open_checkpoint, reopen
-from phyla.selection.schemes import configured
+from phyla.selection.schemes import completed, configured
 from phyla.settings import Settings
 
 if TYPE_CHECKING:
@@ -66,7 +66,10 @@ def resolve(plan: Plan, manager: PluginManager, settings: Settings) -> Parts:
     """
     schemes = by_name(manager.kv_schemes(settings), "KV scheme")
     checkpoint = reopen(plan.reference, plan.opener, manager.openers(settings))
-    by_identity = {identity: configured(identity, schemes) for identity in set(plan.layer_schemes)}
+    by_identity = {
+        identity: completed(configured(identity, schemes), checkpoint, plan.facts, schemes)
+        for identity in set(plan.layer_schemes)
+    }
     method, drafter = _drafting(plan, checkpoint, manager, settings)
     return Parts(
         plan=plan,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from phyla.backend import BackendFacts
+from phyla.checkpoint import Checkpoint
 from phyla.errors import RefusedCombination, SettingsError, UnknownName, UnsupportedScheme
 from phyla.kv import KVScheme, LayerSpec
 from phyla.model import ModelFacts
@@ -37,7 +38,9 @@ class ChosenSchemes:
         return next((scheme for scheme in self.layers if scheme.name != PLAIN_NAME), None)
 
 
-def choose_schemes(wanted: Wanted, facts: ModelFacts, backend: BackendFacts, schemes: Schemes) -> ChosenSchemes:
+def choose_schemes(
+    wanted: Wanted, checkpoint: Checkpoint, facts: ModelFacts, backend: BackendFacts, schemes: Schemes
+) -> ChosenSchemes:
     """Plain storage under `auto`, else what was asked.
 
     An explicit scheme is refused if it covers no layer, or fails on a layer of a kind it lists. Layers of kinds it
@@ -50,7 +53,9 @@ def choose_schemes(wanted: Wanted, facts: ModelFacts, backend: BackendFacts, sch
     plain = schemes[PLAIN_NAME].value
     if wanted.is_auto:
         return ChosenSchemes(wanted.choice(PLAIN_NAME, "nothing else was asked for"), (plain,) * len(facts.layout))
-    by_kind = _by_kind(wanted.name, facts, schemes)
+    asked = _by_kind(wanted.name, facts, schemes)
+    by_identity = {scheme.identity: completed(scheme, checkpoint, facts, schemes) for scheme in asked.values()}
+    by_kind = {kind: by_identity[scheme.identity] for kind, scheme in asked.items()}
     layers = tuple(_scheme_of(layer, facts, by_kind, plain) for layer in facts.layout)
     used = {scheme.identity: scheme for scheme in by_kind.values()}
     for layer, scheme in zip(facts.layout, layers, strict=True):
@@ -89,6 +94,18 @@ def configured(text: str, schemes: Schemes) -> KVScheme:
         raise SettingsError(f"KV scheme '{declared.value.name}' takes nothing after its name; got '{spec}'.")
     with plugin_border(declared.plugin, f"reading the scheme '{text}'"):
         return declared.value.parse(spec)
+
+
+def completed(scheme: KVScheme, checkpoint: Checkpoint, facts: ModelFacts, schemes: Schemes) -> KVScheme:
+    """The scheme with what a file beside the checkpoint says, where it follows one.
+
+    Raises:
+        UsageError: the file is missing, damaged or about another model.
+    """
+    if scheme.for_checkpoint is None:
+        return scheme
+    with plugin_border(schemes[scheme.name].plugin, f"reading the file that '{scheme.identity}' follows"):
+        return scheme.for_checkpoint(checkpoint, facts.layout)
 
 
 def _by_kind(text: str, facts: ModelFacts, schemes: Schemes) -> dict[str, KVScheme]:

@@ -22,7 +22,7 @@ from phyla.selection.wanted import QUESTIONS, Wanted, WantedMap, wanted_by_plugi
 from phyla.settings import Settings
 
 OWN_FILE_SPEC = "config"
-"""The scheme alias, and the spec, that follows the quantisation file beside a checkpoint."""
+"""The scheme alias that follows the quantisation file beside a checkpoint."""
 
 
 def select(
@@ -108,10 +108,10 @@ class _Decided:
 
 
 def _fuses_attention(options: SelectionSettings, decided: _Decided) -> bool:
-    """What was asked, else on where the checkpoint's own quantisation file is followed."""
+    """What was asked, else what the schemes prefer."""
     if options.fused_sdpa is not None:
         return options.fused_sdpa
-    return any(scheme.spec == OWN_FILE_SPEC for scheme in decided.schemes.layers)
+    return any(scheme.prefers_fused for scheme in decided.schemes.layers)
 
 
 def _without_effect(options: SelectionSettings, decided: _Decided) -> Iterator[str]:
@@ -158,7 +158,7 @@ class _Selection:
 
     def _decide(self, wanted: WantedMap) -> _Decided:
         family = choose_family(wanted["family"], self._checkpoint, self._families)
-        schemes = choose_schemes(wanted["kv_scheme"], family.facts, self._backend, self._schemes)
+        schemes = choose_schemes(wanted["kv_scheme"], self._checkpoint, family.facts, self._backend, self._schemes)
         target = Target(self._checkpoint, family.facts, schemes.main)
         method = choose_method(wanted["method"], target, self._options.draft_model, self._open_drafter, self._methods)
         numerics = choose_numerics(

@@ -19,6 +19,10 @@ class SelectionSettings(PluginSettings, section="selection"):
     `--kv-quant` takes upstream's words: `off`, `config`, `4`, `8`, `turbo:k8v3`.
     """
 
+    kv_start: int = setting(0, flag="--quantized-kv-start", ge=0)
+    """Tokens that a row stores plain before a scheme that encodes takes over. The step that crosses the number is
+    still computed plain; a row can't go back to fewer tokens than it had then."""
+
     method: str = setting("auto", flag="--method", aliases=("--draft-kind",), metavar="NAME")
     """Draft method; `none` drafts nothing, `auto` drafts when a drafter is found that fits."""
 

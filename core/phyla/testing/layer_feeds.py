@@ -12,7 +12,7 @@ from phyla.kv.layer_spec import LATENT, RECURRENT, SLIDING, LayerSpec
 from phyla.kv.mask import Causal, Mask, Windowed
 
 if TYPE_CHECKING:
-    from phyla.kv.kinds import KeyValueCache, LatentCache, NumReal, RecurrentCache, State
+    from phyla.kv.kinds import KeyValueCache, KeyValueReader, LatentCache, NumReal, RecurrentCache, State
 
 NUM_TOKEN_IDS = 64
 
@@ -56,7 +56,11 @@ class KeyValueFeed:
             looked_up(token_ids, values.num_heads, values.width, seed=2),
             num_real,
         )
-        queries = looked_up(token_ids, self.layer.num_query_heads, keys.width, seed=3)
+        return self.look(storage, token_ids, num_real)
+
+    def look(self, storage: KeyValueCache | KeyValueReader, token_ids: mx.array, num_real: NumReal) -> mx.array:
+        """What a step's queries get from what is stored; nothing is appended."""
+        queries = looked_up(token_ids, self.layer.num_query_heads, self.layer.plane("keys").width, seed=3)
         return _positions_second(storage.attend(queries, self._mask(), num_real))
 
     def _mask(self) -> Mask:

@@ -6,13 +6,24 @@ imported (`phyla.backend.blas.load_fast_blas`): on MLX's reference BLAS all vari
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
 from phyla.testing.stepping import ORACLE_CHUNK, GreedyRun, chunk_list
+
+
+@dataclass(frozen=True)
+class QuantisedCache:
+    """mlx-lm's own arguments for quantised caches."""
+
+    bits: int
+    group_size: int = 64
+    start: int = 0
 
 
 class MlxLmOracle:
@@ -28,7 +39,14 @@ class MlxLmOracle:
         self.folder = folder
         self.model, self.config = load_model(folder)
 
-    def greedy(self, prompt: Sequence[int], num_tokens: int, *, chunk: int = ORACLE_CHUNK) -> GreedyRun:
+    def greedy(
+        self,
+        prompt: Sequence[int],
+        num_tokens: int,
+        *,
+        chunk: int = ORACLE_CHUNK,
+        quantised: QuantisedCache | None = None,
+    ) -> GreedyRun:
         """Logits and tokens as `mlx_lm.generate.generate_step` computes them without a sampler."""
         from mlx_lm.models.cache import make_prompt_cache
 
@@ -37,13 +55,27 @@ class MlxLmOracle:
         *chunks, last = chunk_list(len(prompt), chunk)
         for size in chunks:
             self.model(mx.array(list(prompt[start : start + size]))[None], cache=cache)
+            _quantise(cache, quantised)
             mx.eval([layer.state for layer in cache])
             start += size
         logits = self._last_logits(prompt[start : start + last], cache)
         token = run.record(logits)
         for _ in range(num_tokens - 1):
+            _quantise(cache, quantised)
             token = run.record(self._last_logits([token], cache))
         return run
+
+    def generated(
+        self, prompt: Sequence[int], num_tokens: int, *, chunk: int = ORACLE_CHUNK, **arguments: Any
+    ) -> tuple[list[int], list[mx.array]]:
+        """Tokens and log-probabilities from mlx-lm's own `generate_step`, with arguments of its own."""
+        from mlx_lm.generate import generate_step
+
+        steps = generate_step(
+            mx.array(list(prompt)), self.model, max_tokens=num_tokens, prefill_step_size=chunk, **arguments
+        )
+        tokens, logprobs = zip(*steps, strict=True)
+        return [int(token) for token in tokens], list(logprobs)
 
     def logits(self, tokens: Sequence[int]) -> np.ndarray:
         """(L, V) in one forward, without a cache."""
@@ -60,6 +92,16 @@ class MlxLmOracle:
         logits: mx.array = self.model(mx.array(list(tokens))[None], cache=cache)[0, -1]
         mx.eval(logits)
         return logits
+
+
+def _quantise(cache: list[object], quantised: QuantisedCache | None) -> None:
+    """Where `generate_step` does it: after each forward, before anything else."""
+    if quantised is None:
+        return
+    from mlx_lm.generate import maybe_quantize_kv_cache
+
+    convert: Callable[..., None] = maybe_quantize_kv_cache
+    convert(cache, quantised.start, quantised.group_size, quantised.bits)
 
 
 class TransformersOracle:

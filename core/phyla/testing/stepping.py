@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,8 @@ from phyla.model.load_options import LoadOptions
 from phyla.model.step import Route, StepInput
 
 if TYPE_CHECKING:
+    from phyla.kv.layer_spec import LayerSpec
+    from phyla.kv.state import LayerState
     from phyla.model.binding import ModelBinding
 
 ORACLE_CHUNK = 2048
@@ -51,20 +53,27 @@ class GreedyRun:
         return token
 
 
+def plain_state(layer: LayerSpec) -> LayerState:
+    """An empty plain state, whatever the device."""
+    return create_plain(layer, TEST_BACKEND, "float32")
+
+
 class Stepper:
-    """Rows with plain states in the always-right group.
+    """Rows in the always-right group.
 
     Args:
         binding: the model.
         num_rows: rows that step together.
+        new_state: makes an empty state of a layer.
     """
 
-    def __init__(self, binding: ModelBinding, num_rows: int = 1) -> None:
+    def __init__(
+        self, binding: ModelBinding, num_rows: int = 1, new_state: Callable[[LayerSpec], LayerState] = plain_state
+    ) -> None:
         self.binding = binding
         self.group = LoopGroup(binding.facts.layout)
         for _ in range(num_rows):
-            fresh = RowState.fresh(binding.facts.layout, lambda layer: create_plain(layer, TEST_BACKEND, "float32"))
-            self.group.seat(fresh)
+            self.group.seat(RowState.fresh(binding.facts.layout, new_state))
 
     def step(
         self,
@@ -120,9 +129,10 @@ def greedy(
     route: Route = "exact",
     *,
     chunk: int = ORACLE_CHUNK,
+    new_state: Callable[[LayerSpec], LayerState] = plain_state,
 ) -> GreedyRun:
     """A lone row's greedy continuation by mlx-lm's chunk list."""
-    stepper, run = Stepper(binding), GreedyRun()
+    stepper, run = Stepper(binding, new_state=new_state), GreedyRun()
     token = run.record(stepper.prefill(prompt, route, chunk=chunk))
     for _ in range(num_tokens - 1):
         token = run.record(stepper.step([[token]], route)[0])

@@ -113,11 +113,10 @@ def test_a_flag_that_needs_no_switch_here_is_accepted_with_a_note(phyla: RunPhyl
     assert f"Note: {flag} is accepted" in ran.err
 
 
-@pytest.mark.parametrize(("flag", "value"), [("--kv-group-size", "64"), ("--quantized-kv-start", "0")])
-def test_a_refused_flag_is_accepted_with_the_value_that_changes_nothing(phyla: RunPhyla, flag: str, value: str) -> None:
-    ran = phyla("serve", flag, value)
+def test_a_refused_flag_is_accepted_with_the_value_that_changes_nothing(phyla: RunPhyla) -> None:
+    ran = phyla("serve", "--kv-group-size", "64")
     assert ran.status == 0
-    assert f"Note: {flag} is accepted: that is what happens here anyway." in ran.err
+    assert "Note: --kv-group-size is accepted: that is what happens here anyway." in ran.err
 
 
 def test_a_plugin_may_take_over_a_flag_of_other_servers(phyla: RunPhyla, plugin: MakePlugin) -> None:

@@ -165,7 +165,7 @@ def test_attention_is_fused_where_the_checkpoints_own_file_is_followed(
     manager: PluginManager, backend: BackendFacts
 ) -> None:
     def parse(spec: str) -> KVScheme:
-        return scheme("boxes", "full", spec=spec)
+        return replace(scheme("boxes", "full", spec=spec), prefers_fused=spec == "config")
 
     manager.register("schemes", Declaring(schemes=[scheme("boxes", "full", parse=parse, aliases={"config": "config"})]))
     assert select("toy", manager, filled(kv_quant="config"), backend).fused_sdpa is True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from phyla.backend import BackendFacts
 from phyla.errors import RefusedCombination, SettingsError, UnknownName, UnsupportedScheme
@@ -94,3 +96,16 @@ def test_quantisation_off_is_plain(manager: PluginManager, backend: BackendFacts
     plan = choose(manager, backend, kv_quant="off")
     assert plan.layer_schemes == ("plain", "plain", "plain")
     assert plan.kv_scheme.chosen_by == "flag"
+
+
+def test_a_scheme_that_follows_a_file_is_completed_before_it_is_asked(
+    manager: PluginManager, backend: BackendFacts
+) -> None:
+    finished = scheme("boxes", "full", spec="file-1a")
+
+    def parse(spec: str) -> KVScheme:
+        picky = scheme("boxes", "full", supports=lambda layer: refused("it knows no file yet"))
+        return replace(picky, for_checkpoint=lambda checkpoint, layout: finished)
+
+    plan = choose(manager, backend, scheme("boxes", "full", parse=parse), kv_scheme="boxes:file")
+    assert plan.layer_schemes == ("boxes:file-1a", "plain", "boxes:file-1a")

@@ -46,23 +46,41 @@ def _attend_capped(
     sinks: mx.array | None,
 ) -> mx.array:
     B, H, L, D = queries.shape
-    K, S = keys.shape[1], keys.shape[2]
+    K = keys.shape[1]
     grouped = (queries * scale).reshape(B, K, H // K, L, D)
     scores = grouped @ keys[:, :, None].swapaxes(-1, -2)
-    scores = mx.tanh(scores / softcap) * softcap
+    weights = attention_weights(scores, mask, softcap=softcap, sinks=sinks)
+    return (weights @ values[:, :, None]).reshape(B, H, L, values.shape[-1])
+
+
+def attention_weights(
+    scores: mx.array, mask: KernelMask, *, softcap: float | None = None, sinks: mx.array | None = None
+) -> mx.array:
+    """What each query gives to each column, from scores that are scaled already.
+
+    Args:
+        scores: (B, K, H / K, L, S).
+        mask: as `attend` takes it.
+        softcap: as `attend` takes it.
+        sinks: (H,) logits that take weight and give nothing.
+
+    Returns:
+        The shape and dtype of `scores`; the softmax itself is float32.
+    """
+    B, K, num_repeats, L, S = scores.shape
+    if softcap is not None:
+        scores = mx.tanh(scores / softcap) * softcap
     allowed = _as_array(mask, L, S)
     if allowed is not None:
-        if allowed.ndim == 4 and allowed.shape[1] == H:
-            allowed = allowed.reshape(allowed.shape[0], K, H // K, *allowed.shape[2:])
+        if allowed.ndim == 4 and allowed.shape[1] == K * num_repeats:
+            allowed = allowed.reshape(allowed.shape[0], K, num_repeats, *allowed.shape[2:])
         elif allowed.ndim == 4:
             allowed = allowed[:, :, None]
         scores = mx.where(allowed, scores, mx.array(mx.finfo(scores.dtype).min, scores.dtype))
-    if sinks is not None:
-        column = mx.broadcast_to(sinks.astype(scores.dtype).reshape(1, K, H // K, 1, 1), (B, K, H // K, L, 1))
-        scores = mx.concatenate([scores, column], axis=-1)
-    weights = mx.softmax(scores, axis=-1, precise=True)
-    out = weights[..., :S] @ values[:, :, None]
-    return out.reshape(B, H, L, values.shape[-1])
+    if sinks is None:
+        return mx.softmax(scores, axis=-1, precise=True)
+    column = mx.broadcast_to(sinks.astype(scores.dtype).reshape(1, K, num_repeats, 1, 1), (B, K, num_repeats, L, 1))
+    return mx.softmax(mx.concatenate([scores, column], axis=-1), axis=-1, precise=True)[..., :S]
 
 
 def _as_array(mask: KernelMask, num_queries: int, num_columns: int) -> mx.array | None:

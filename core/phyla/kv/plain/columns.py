@@ -10,7 +10,6 @@ import mlx.core as mx
 from phyla.kv.plain.slab import SLAB_TOKENS
 from phyla.kv.plain.visible import StepColumns
 
-
 Planes = tuple[mx.array, ...]
 """Arrays that are stored side by side, tokens along axis 2: keys and values, or what a scheme encodes them as."""
 

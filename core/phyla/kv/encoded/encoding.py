@@ -1,0 +1,68 @@
+"""What a scheme gives: keys and values to planes, and attention over those planes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import mlx.core as mx
+
+from phyla.kv.plain.attention import attend
+from phyla.kv.plain.columns import Planes
+from phyla.kv.plain.visible import KernelMask
+
+if TYPE_CHECKING:
+    from phyla.kv.layer_spec import LayerSpec, Plane
+
+
+class Encoding(Protocol):
+    """Stateless, and token by token: encoding a slice of tokens gives the slice of their encoding."""
+
+    @property
+    def planes(self) -> Sequence[Plane]:
+        """What is stored per token, in the order of `encode`."""
+        ...
+
+    def encode(self, keys: mx.array, values: mx.array) -> Planes:
+        """(1, K, L, D) keys and (1, K, L, Dv) values to one array per plane, (1, heads, L, width) each."""
+        ...
+
+    def attend(
+        self,
+        queries: mx.array,
+        planes: Planes,
+        mask: KernelMask,
+        *,
+        scale: float,
+        softcap: float | None,
+        sinks: mx.array | None,
+    ) -> mx.array:
+        """Attention of (1, H, L, D) queries over the stored columns, with the meaning of plain attention.
+
+        Returns:
+            (1, H, L, Dv) in the dtype of `queries`.
+        """
+        ...
+
+
+class PlainEncoding:
+    """Keys and values as they come: what a row is stored in until its scheme takes over."""
+
+    def __init__(self, layer: LayerSpec) -> None:
+        self.planes: Sequence[Plane] = (layer.plane("keys"), layer.plane("values"))
+
+    def encode(self, keys: mx.array, values: mx.array) -> Planes:
+        return keys, values
+
+    def attend(
+        self,
+        queries: mx.array,
+        planes: Planes,
+        mask: KernelMask,
+        *,
+        scale: float,
+        softcap: float | None,
+        sinks: mx.array | None,
+    ) -> mx.array:
+        keys, values = planes
+        return attend(queries, keys, values, mask, scale=scale, softcap=softcap, sinks=sinks)
