@@ -10,6 +10,7 @@ from phyla.engine.drafting import Drafting
 from phyla.engine.engine import EngineSpec, Loaded
 from phyla.engine.indexed_reuse import IndexedReuse, WantedSet
 from phyla.engine.memory import USABLE_SHARE, FitEquation
+from phyla.engine.pressure import PRESSURE_SHARE, Pressure
 from phyla.engine.records import EngineStarted, Record, StepFinished
 from phyla.engine.settings import EngineSettings
 from phyla.engine.trace import TraceSettings
@@ -34,6 +35,7 @@ def engine_spec(parts: Parts, tokenizer: Tokenizer, manager: PluginManager, sett
     """What the engine of this plan is made from; nothing is loaded yet."""
     plan, layout = parts.plan, parts.plan.facts.layout
     chosen = settings.section(EngineSettings)
+    admission = _admission(parts, chosen)
 
     def new_state() -> RowState:
         return RowState.fresh(layout, parts.new_state)
@@ -48,6 +50,8 @@ def engine_spec(parts: Parts, tokenizer: Tokenizer, manager: PluginManager, sett
             chunk_tokens=plan.identity.prefill_chunk,
             memory=TokenMemory(tokenizer, settings.section(PrefixSettings).remembered_texts),
             draft=_wanted_set(drafting),
+            pressure=_pressure(admission, plan),
+            adapter_identity=binding.adapter_identity,
         )
         return Loaded(binding, reuse, drafting, probe_state=new_state)
 
@@ -63,7 +67,7 @@ def engine_spec(parts: Parts, tokenizer: Tokenizer, manager: PluginManager, sett
         model_id=plan.model_id,
         facts=plan.facts,
         tokenizer=tokenizer,
-        admission=_admission(parts, chosen),
+        admission=admission,
         load=load,
         settings=chosen,
         trace=settings.section(TraceSettings),
@@ -77,6 +81,15 @@ def _prefix_index(plan: Plan, settings: Settings, *, is_drafting: bool) -> Prefi
     """A draft method's windows give up the bits anyway, so that nothing would be left to insist on."""
     is_strict = plan.route == "exact" or (plan.route == "auto" and settings.section(EngineSettings).batch == 1)
     return PrefixIndex.configured(settings.section(PrefixSettings), only_exact=is_strict and not is_drafting)
+
+
+def _pressure(admission: Admission, plan: Plan) -> Pressure:
+    """On the engine thread. A budget is kept to the byte; without one the device's share is."""
+    import mlx.core as mx
+
+    device = plan.backend
+    share = int(PRESSURE_SHARE * min(device.memory_bytes, device.working_set_bytes))
+    return Pressure(admission.memory_budget_bytes or share, mx.get_active_memory, admission.fit.row_bytes)
 
 
 def _wanted_set(drafting: Drafting | None) -> WantedSet | None:

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from phyla.engine.reading import Reading, forgets
 from phyla.engine.reuse import Resumed
-from phyla.kv.prefix import Boundary, BoundaryKind, PrefixIndex, PrefixNamespace, Published, TokenMemory
-from phyla.kv.prefix.boundaries import plan_boundaries
-from phyla.kv.prefix.publishing import DraftPart, boundary_here, boundary_in_window
+from phyla.errors import UsageError
+from phyla.kv.prefix import (
+    BoundaryKind,
+    DraftPart,
+    InFlightPrefills,
+    PrefixIndex,
+    PrefixNamespace,
+    Published,
+    TokenMemory,
+    plan_boundaries,
+)
 
 if TYPE_CHECKING:
+    from phyla.engine.pressure import Pressure
     from phyla.kv.row_state import RowState
     from phyla.request import Request
 
 SUBSTANTIAL_TOKENS = 256
 """Prompt tokens from which on a prefill is published as soon as it ends, for others that begin alike; a shorter one
-is published with its answer."""
+is published with its answer. Waiting for another prompt's prefill must save as many."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +39,21 @@ class WantedSet:
     num_recomputed: int = 1
 
 
-@dataclass
-class _Reading:
-    """What is being collected while a prompt is read."""
+@dataclass(frozen=True)
+class _Wait:
+    """A request that is held back until another's prefill has published so many tokens."""
 
-    namespace: PrefixNamespace
-    num_cached: int
-    planned: dict[int, BoundaryKind]
-    boundaries: list[Boundary] = field(default_factory=list)
-    window_start: int | None = None
+    donor: str
+    length: int
+
+
+def no_adapters(name: str) -> str:
+    """For engines whose model takes none.
+
+    Raises:
+        UsageError: always.
+    """
+    raise UsageError(f"Adapter '{name}' was asked for, and this engine has none.")
 
 
 class IndexedReuse:
@@ -50,6 +66,8 @@ class IndexedReuse:
         chunk_tokens: of a prefill chunk without company: its edges are where layers that forget may be kept.
         memory: recognises generated text.
         draft: the set that rows carry, if a method keeps one.
+        pressure: when what is kept has to go before its budget is used up; None never.
+        adapter_identity: content hash and scale of an adapter by its name.
     """
 
     def __init__(
@@ -60,6 +78,8 @@ class IndexedReuse:
         chunk_tokens: int,
         memory: TokenMemory,
         draft: WantedSet | None = None,
+        pressure: Pressure | None = None,
+        adapter_identity: Callable[[str], str] = no_adapters,
     ) -> None:
         self._new_state = new_state
         self._index = index
@@ -67,7 +87,11 @@ class IndexedReuse:
         self._chunk_tokens = chunk_tokens
         self._memory = memory
         self._draft = draft
-        self._readings: dict[str, _Reading] = {}
+        self._pressure = pressure
+        self._adapter_identity = adapter_identity
+        self._readings: dict[str, Reading] = {}
+        self._in_flight = InFlightPrefills()
+        self._waits: dict[str, _Wait] = {}
         self._stats: Mapping[str, Any] = index.stats()
 
     def recognised(self, request: Request) -> Request:
@@ -75,6 +99,25 @@ class IndexedReuse:
             return request
         rendered = self._memory.recognised(request.owner, request.rendered)
         return request if rendered is request.rendered else replace(request, rendered=rendered)
+
+    def waits(self, request: Request) -> bool:
+        if request.skip_prefix_reuse or not self._index.is_enabled:
+            return False
+        wait = self._waits.get(request.request_id)
+        if wait is not None and wait.donor in self._readings and wait.length in self._readings[wait.donor].awaited:
+            return True
+        namespace, ids = self._namespace_of(request), request.rendered.ids
+        awaited = self._in_flight.longest_shared(namespace, ids)
+        # Who waited for a prefill in vain, because the budget was too small for it, doesn't wait for it again.
+        if awaited is None or (wait is not None and wait.donor == awaited.request_id):
+            return False
+        reading = self._readings[awaited.request_id]
+        length = reading.will_serve(awaited.num_shared)
+        if length - self._index.num_reusable(namespace, ids) < SUBSTANTIAL_TOKENS:
+            return False
+        reading.wait_for(length)
+        self._waits[request.request_id] = _Wait(awaited.request_id, length)
+        return True
 
     def resume(self, request: Request) -> Resumed:
         if request.skip_prefix_reuse or not self._index.is_enabled:
@@ -91,29 +134,29 @@ class IndexedReuse:
         resumed = Resumed(self._new_state())
         if found.hit is not None:
             with found.hit as hit:
+                self._relieve(len(ids))
                 resumed = Resumed(hit.row(), hit.num_tokens, hit.is_exact)
-        self._readings[request.request_id] = _Reading(
-            namespace, resumed.num_cached, self._planned(request, resumed.num_cached, found.num_matched)
-        )
+        else:
+            self._relieve(len(ids))
+        self._begin(request, namespace, resumed, found.num_matched)
         self._stats = self._index.stats()
         return resumed
 
     def begin_chunk(self, request: Request, state: RowState, num_tokens: int) -> None:
         reading = self._readings.get(request.request_id)
-        if reading is None or not _forgets(state):
-            return
-        start = state.num_tokens
-        if any(start < length < start + num_tokens for length in reading.planned):
-            state.open_window(num_tokens)
-            reading.window_start = start
+        if reading is not None:
+            reading.begin_chunk(state, num_tokens)
 
     def publish_chunk(self, request: Request, state: RowState, *, is_exact: bool) -> None:
         reading = self._readings.get(request.request_id)
         if reading is None:
             return
-        self._photograph(reading, state)
-        num_read = state.num_tokens - reading.num_cached
-        if state.num_tokens == len(request.rendered.ids) - 1 and num_read >= SUBSTANTIAL_TOKENS:
+        reading.photograph(state)
+        is_through = state.num_tokens == reading.num_prompt - 1
+        if is_through:
+            self._in_flight.ended(request.request_id)
+        is_substantial = is_through and state.num_tokens - reading.num_cached >= SUBSTANTIAL_TOKENS
+        if reading.take_reached(state.num_tokens) or is_substantial:
             self._publish(request, reading, state, is_exact=is_exact, has_finished=False)
 
     def publish_end(self, request: Request, state: RowState, *, is_exact: bool) -> None:
@@ -125,6 +168,8 @@ class IndexedReuse:
 
     def abandon(self, request: Request) -> None:
         self._readings.pop(request.request_id, None)
+        self._waits.pop(request.request_id, None)
+        self._in_flight.ended(request.request_id)
 
     def flush(self) -> Mapping[str, Any]:
         dropped = self._index.flush()
@@ -140,7 +185,27 @@ class IndexedReuse:
 
     def _namespace_of(self, request: Request) -> PrefixNamespace:
         media = tuple(span.content_hash for span in request.rendered.media)
-        return replace(self._namespace, owner=request.owner, adapters=request.adapters, media=media)
+        adapters = tuple(self._adapter_identity(name) for name in request.adapters)
+        return replace(self._namespace, owner=request.owner, adapters=adapters, media=media)
+
+    def _begin(self, request: Request, namespace: PrefixNamespace, resumed: Resumed, num_matched: int) -> None:
+        ids = request.rendered.ids
+        self._waits.pop(request.request_id, None)
+        self._readings[request.request_id] = Reading(
+            namespace,
+            num_prompt=len(ids),
+            num_cached=resumed.num_cached,
+            forgets=forgets(resumed.state),
+            planned=self._planned(request, resumed.num_cached, num_matched),
+            num_begun=resumed.num_cached,
+        )
+        if resumed.num_cached < len(ids) - 1:
+            self._in_flight.started(request.request_id, namespace, ids)
+
+    def _relieve(self, num_new_tokens: int = 0) -> None:
+        """Let go of what stands in the way of rows."""
+        if self._pressure is not None and (excess := self._pressure.excess(num_new_tokens)):
+            self._index.reclaim(excess)
 
     def _planned(self, request: Request, num_cached: int, num_matched: int) -> dict[int, BoundaryKind]:
         num_prompt = len(request.rendered.ids)
@@ -153,24 +218,8 @@ class IndexedReuse:
         )
         return dict(planned)
 
-    def _photograph(self, reading: _Reading, state: RowState) -> None:
-        """Keep the layers that forget at every planned length that the chunk has reached."""
-        if not _forgets(state):
-            return
-        end = state.num_tokens
-        if reading.window_start is not None:
-            start = reading.window_start
-            for length in sorted(reading.planned):
-                if start < length < end:
-                    kind = reading.planned[length]
-                    reading.boundaries.append(boundary_in_window(state, length - start, length, kind))
-            state.keep(end - start)
-            reading.window_start = None
-        if end in reading.planned:
-            reading.boundaries.append(boundary_here(state, reading.planned[end]))
-
     def _publish(
-        self, request: Request, reading: _Reading, state: RowState, *, is_exact: bool, has_finished: bool
+        self, request: Request, reading: Reading, state: RowState, *, is_exact: bool, has_finished: bool
     ) -> None:
         draft = self._draft
         offer = Published(
@@ -183,8 +232,5 @@ class IndexedReuse:
         )
         self._index.publish(reading.namespace, offer)
         reading.boundaries = []
+        self._relieve()
         self._stats = self._index.stats()
-
-
-def _forgets(state: RowState) -> bool:
-    return any(one.forgets for states in state.sets.values() for one in states)

@@ -111,7 +111,7 @@ class EngineLoop:
             self._end(opened, endings.never_began(opened.request, sample))
 
     def _admit(self) -> None:
-        while (job := self._scheduler.admit()) is not None:
+        while (job := self._scheduler.admit(self._waits_for_another)) is not None:
             opened = self._open[job.request_id]
             self._mailbox.left_queue(job.request_id)
             try:
@@ -125,6 +125,13 @@ class EngineLoop:
             self._count(num_prompt_tokens=job.num_prompt, num_cached_tokens=row.num_cached)
             self._services.trace.admitted(opened.request, row.num_cached)
             self._fork(row, self._scheduler.resume(job.request_id, row.num_cached))
+
+    def _waits_for_another(self, job: Job) -> bool:
+        """What goes wrong here goes wrong again when the request is opened, and fails it there."""
+        try:
+            return self._services.reuse.waits(self._open[job.request_id].request)
+        except Exception:
+            return False
 
     def _fork(self, row: Row, keys: Sequence[RowKey]) -> None:
         """Give the further samples of a request, if it has any, rows of their own."""

@@ -30,6 +30,13 @@ class PrefixReuse(Protocol):
         """The request with the ids it should be computed with. Called from any thread, before it is queued."""
         ...
 
+    def waits(self, request: Request) -> bool:
+        """Whether a prompt that is being read will give so much of this one that reading it again would be a waste.
+
+        Asked before admission, until the answer is no.
+        """
+        ...
+
     def resume(self, request: Request) -> Resumed:
         """The state to go on from: the longest usable prefix, or an empty one. This is where memory is asked for."""
         ...
@@ -74,6 +81,9 @@ class NoReuse:
     """Every prompt is computed in full."""
 
     new_state: Callable[[], RowState]
+
+    def waits(self, request: Request) -> bool:
+        return False
 
     def resume(self, request: Request) -> Resumed:
         return Resumed(self.new_state())

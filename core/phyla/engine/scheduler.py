@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -71,6 +71,11 @@ class Job:
     """Never shares a step with other rows."""
 
     atomic_spans: tuple[tuple[int, int], ...] = ()
+
+
+def nobody_is_held(job: Job) -> bool:
+    """Every job may be admitted as soon as there is room."""
+    return False
 
 
 @dataclass
@@ -167,14 +172,23 @@ class Scheduler:
             )
         self._waiting.append(job)
 
-    def admit(self) -> Job | None:
-        """Take the head of the queue in, if a place is free and its bytes fit; first come, first served."""
-        if not self._waiting or not self._has_room(self._waiting[0]):
-            return None
-        job = self._waiting.popleft()
-        key = RowKey(job.request_id)
-        self._seats[key] = _Seat(key, job, Phase.PREFILLING, self._first_route(job))
-        return job
+    def admit(self, is_held: Callable[[Job], bool] = nobody_is_held) -> Job | None:
+        """Take in the first that waits, if a place is free and its bytes fit: first come, first served.
+
+        Args:
+            is_held: whether a job has to wait longer for a reason of its own; those behind it go first then. Not asked
+                while there is no room.
+        """
+        for job in self._waiting:
+            if not self._has_room(job):
+                return None
+            if is_held(job):
+                continue
+            self._waiting.remove(job)
+            key = RowKey(job.request_id)
+            self._seats[key] = _Seat(key, job, Phase.PREFILLING, self._first_route(job))
+            return job
+        return None
 
     def resume(self, request_id: str, num_cached: int) -> list[RowKey]:
         """The first `num_cached` prompt tokens of an admitted request need no computing.

@@ -75,6 +75,14 @@ class ModelBinding(ABC):
             forward.advance(len(self.facts.layout))
         return forward.output
 
+    def adapter_identity(self, name: str) -> str:
+        """Content hash and scale of a mounted adapter: what was computed under it is reused under no other.
+
+        Raises:
+            UsageError: no adapter of that name is mounted.
+        """
+        raise UsageError(f"Model family '{self.name}' has no adapter '{name}' mounted.")
+
     def adapted(self, adapters: Sequence[str]) -> Self:
         """A view of this binding with an adapter set applied.
 

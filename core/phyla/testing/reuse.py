@@ -38,8 +38,8 @@ def with_reuse(
     *,
     seen: Seen | None = None,
     budget_bytes: int = 1 << 30,
-    namespace: PrefixNamespace | None = None,
-    **index_options: Any,
+    index_options: Mapping[str, Any] | None = None,
+    **reuse_options: Any,
 ) -> EngineSpec:
     """The spec with plain storage and a prefix index.
 
@@ -47,8 +47,8 @@ def with_reuse(
         spec: of any model that stores plainly.
         seen: counts what its forwards are given.
         budget_bytes: of the index.
-        namespace: what the engine's requests have in common.
         index_options: further arguments of `PrefixIndex`.
+        reuse_options: further arguments of `IndexedReuse`.
     """
 
     def load() -> Loaded:
@@ -57,10 +57,11 @@ def with_reuse(
             _count(loaded.binding, seen)
         reuse = IndexedReuse(
             new_state=lambda: RowState.fresh(spec.facts.layout, plain_state),
-            index=PrefixIndex(budget_bytes, **index_options),
-            namespace=namespace or PrefixNamespace("test", "plain", "test"),
+            index=PrefixIndex(budget_bytes, **(index_options or {})),
+            namespace=PrefixNamespace("test", "plain", "test"),
             chunk_tokens=spec.admission.fit.chunk_tokens,
             memory=TokenMemory(spec.tokenizer),
+            **reuse_options,
         )
         return replace(loaded, reuse=reuse)
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from phyla.engine.engine import Engine, EngineSpec, Loaded
-from phyla.engine.indexed_reuse import IndexedReuse
-from phyla.kv.prefix import PrefixIndex, PrefixNamespace, TokenMemory
-from phyla.kv.row_state import RowState
-from phyla.model.binding import Forward, LayerStates
-from phyla.model.step import StepInput
+from phyla.engine.engine import Engine
 from phyla.request import Rendered, Request, SamplingParams
-from phyla.testing.engines import EventLog, Heard, a_request, plain_state, running, toy_spec
+from phyla.testing.engines import EventLog, Heard, a_request, running, toy_spec
+from phyla.testing.reuse import Seen
+from phyla.testing.reuse import reusing as reusing_spec
 
 KINDS = ("FF", "FS", "FR", "FL", "SRFL")
 PROMPT = tuple(3 + index * 7 % 200 for index in range(60))
@@ -23,39 +19,11 @@ CHUNK = 16
 kinds = pytest.mark.parametrize("layers", KINDS)
 
 
-@dataclass
-class Counted:
-    """Real tokens that forwards saw, per step."""
-
-    steps: list[int] = field(default_factory=list)
-
-
 @contextmanager
-def reusing(layers: str, *, budget: int = 1 << 30, **settings: Any) -> Iterator[tuple[Engine, EventLog, Counted]]:
+def reusing(layers: str, *, budget: int = 1 << 30, **settings: Any) -> Iterator[tuple[Engine, EventLog, Seen]]:
     """A toy engine with a prefix index, and what its forwards saw."""
-    spec, counted = toy_spec(layers, {"prefill_chunk": CHUNK, **settings}), Counted()
-    with running(replace(spec, load=lambda: loaded(spec, counted, budget))) as (engine, log):
-        yield engine, log, counted
-
-
-def loaded(spec: EngineSpec, counted: Counted, budget: int) -> Loaded:
-    binding = spec.load().binding
-    start = binding.start
-
-    def counting_start(step: StepInput, states: LayerStates) -> Forward:
-        counted.steps.append(sum(step.num_real))
-        return start(step, states)
-
-    binding.start = counting_start  # type: ignore[method-assign]
-    layout = spec.facts.layout
-    reuse = IndexedReuse(
-        new_state=lambda: RowState.fresh(layout, plain_state),
-        index=PrefixIndex(budget),
-        namespace=PrefixNamespace("toy", "plain", "test"),
-        chunk_tokens=CHUNK,
-        memory=TokenMemory(spec.tokenizer),
-    )
-    return Loaded(binding, reuse)
+    with reusing_spec(toy_spec(layers, {"prefill_chunk": CHUNK, **settings}), budget_bytes=budget) as running_one:
+        yield running_one
 
 
 def answered(
@@ -72,16 +40,15 @@ def answered_cold(layers: str, ids: Sequence[int], **fields: Any) -> Heard:
 
 @kinds
 def test_the_next_turn_computes_only_what_is_new(layers: str) -> None:
-    with reusing(layers) as (engine, log, counted):
+    with reusing(layers) as (engine, log, seen):
         first = answered(engine, log, "first", PROMPT)
         second_prompt = (*PROMPT, *first.ids, 9, 8, 7, 6)
-        counted.steps.clear()
-        second = answered(engine, log, "second", second_prompt)
-        num_cached = second.finished.usage.num_cached_tokens
-        seen = sum(counted.steps)
+        seen.steps.clear()
+        second = answered(engine, log, "second", second_prompt, sampling=SamplingParams(ignore_eos=True))
+    num_cached = second.finished.usage.num_cached_tokens
     assert num_cached >= len(PROMPT) + len(first.ids) - 1
-    assert seen <= len(second_prompt) - num_cached + 8
-    assert second.ids == answered_cold(layers, second_prompt).ids
+    assert seen.num_tokens == len(second_prompt) - num_cached + 8 - 1
+    assert second.ids == answered_cold(layers, second_prompt, sampling=SamplingParams(ignore_eos=True)).ids
 
 
 @kinds
