@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from phyla.draft.compiling import ConstraintCompiler
+from phyla.draft.grammar_settings import GrammarSettings
 from phyla.draft.settings import DraftSettings
 from phyla.engine.admission import Admission
 from phyla.engine.drafting import Drafting
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
     from phyla.tokenizer import Tokenizer
 
 
-def engine_spec(parts: Parts, tokenizer: Tokenizer, manager: PluginManager, settings: Settings) -> EngineSpec:
+def engine_spec(
+    parts: Parts, tokenizer: Tokenizer, constraints: ConstraintCompiler, manager: PluginManager, settings: Settings
+) -> EngineSpec:
     """What the engine of this plan is made from; nothing is loaded yet."""
     plan, layout = parts.plan, parts.plan.facts.layout
     chosen = settings.section(EngineSettings)
@@ -73,6 +77,7 @@ def engine_spec(parts: Parts, tokenizer: Tokenizer, manager: PluginManager, sett
         trace=settings.section(TraceSettings),
         route=plan.route,
         samplers=tuple(one.value for one in manager.samplers(settings)),
+        open_constraint=constraints.open,
         tell=tell,
     )
 
@@ -115,6 +120,12 @@ def _drafting(parts: Parts, binding: ModelBinding, settings: Settings) -> Drafti
         acceptance=chosen.acceptance,
         is_adaptive=chosen.adaptive and settings.section(EngineSettings).batch > 1,
     )
+
+
+def constraints_of(parts: Parts, tokenizer: Tokenizer, settings: Settings) -> ConstraintCompiler:
+    """What enforces the form of this model's answers; compiles nothing yet."""
+    eos_ids = frozenset(parts.plan.facts.eos_ids) | tokenizer.eos_ids
+    return ConstraintCompiler(parts.constraint_engines, tokenizer, eos_ids, settings.section(GrammarSettings))
 
 
 def renderer_of(parts: Parts, tokenizer: Tokenizer) -> PromptRenderer:

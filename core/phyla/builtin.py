@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from phyla.backend.settings import BackendSettings
 from phyla.checkpoint import CheckpointOpener, folder_opener
+from phyla.draft.grammar_settings import GrammarSettings
 from phyla.draft.settings import DraftSettings
 from phyla.engine.settings import EngineSettings
 from phyla.engine.trace import TraceSettings
@@ -30,6 +31,7 @@ def phyla_settings() -> tuple[type[PluginSettings], ...]:
         EngineSettings,
         PrefixSettings,
         DraftSettings,
+        GrammarSettings,
         TraceSettings,
         LogSettings,
         ModelsSettings,

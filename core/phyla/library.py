@@ -29,6 +29,7 @@ from phyla.settings import Settings, flags_from_options, load_settings
 
 if TYPE_CHECKING:
     from phyla.checkpoint import Checkpoint
+    from phyla.draft.compiling import ConstraintCompiler, Enforced
     from phyla.engine import EngineFront
     from phyla.model import ModelFacts
     from phyla.plan import Plan
@@ -74,18 +75,20 @@ def load_with(reference: str, manager: PluginManager, settings: Settings) -> Mod
 
 def start(parts: Parts, manager: PluginManager, settings: Settings) -> Model:
     """Start the engine of a plan that was made; loads the weights on the engine's thread."""
-    from phyla.assembly import engine_spec, renderer_of
+    from phyla.assembly import constraints_of, engine_spec, renderer_of
     from phyla.engine.engine import Engine
 
     tokenizer = parts.checkpoint.tokenizer()
     renderer = renderer_of(parts, tokenizer)
-    engine = Engine(engine_spec(parts, tokenizer, manager, settings))
+    constraints = constraints_of(parts, tokenizer, settings)
+    engine = Engine(engine_spec(parts, tokenizer, constraints, manager, settings))
     try:
         engine.start()
     except BaseException:
         renderer.close()
+        constraints.close()
         raise
-    return Model(parts, tokenizer, renderer, engine, manager)
+    return Model(parts, tokenizer, renderer, engine, manager, constraints)
 
 
 class Model:
@@ -98,12 +101,14 @@ class Model:
         renderer: PromptRenderer,
         engine: EngineFront,
         manager: PluginManager,
+        constraints: ConstraintCompiler,
     ) -> None:
         self.parts = parts
         self.tokenizer = tokenizer
         self.renderer = renderer
         self.engine = engine
         self.manager = manager
+        self.constraints = constraints
         self._answers = Answers(engine)
         self._numbers = itertools.count()
 
@@ -127,34 +132,36 @@ class Model:
             prompt: where to go on from.
             options: `max_tokens`, `stop` (a string or several), `num_samples`, and the sampling fields of the
                 OpenAI API (`temperature`, `top_p`, `top_k`, `min_p`, `seed`, `logprobs`, `top_logprobs`, ...).
-                Greedy unless a temperature is given.
+                Greedy unless a temperature is given. `constraint` is a `phyla.request.ConstraintSpec`: what the answer
+                must look like.
 
         Raises:
             RequestError: the request can't be served.
             QueueFull: too many are waiting.
             EngineStopped: the engine is gone.
         """
-        return self._answers.wait(self._request(self._rendered(prompt), options))
+        return self._wait(self._request(self._rendered(prompt), options))
 
     def stream(self, prompt: Prompt, **options: Any) -> Iterator[Piece]:
         """As `generate`, token by token as they come. Leaving the loop early cancels the request.
 
         The last piece has the finish reason and the usage.
         """
-        return self._answers.stream(self._request(self._rendered(prompt), options))
+        return self._stream(self._request(self._rendered(prompt), options))
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Completion:
         """Answer a conversation: messages with `role` and `content`. `tools` and `template_args` go to the template."""
-        return self._answers.wait(self._request(*self._chat(messages, options)))
+        return self._wait(self._request(*self._chat(messages, options)))
 
     def stream_chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Iterator[Piece]:
         """As `chat`, token by token."""
-        return self._answers.stream(self._request(*self._chat(messages, options)))
+        return self._stream(self._request(*self._chat(messages, options)))
 
     def close(self, timeout_seconds: float = CLOSE_SECONDS) -> None:
         """Let running requests end, then stop the engine. Safe to call twice."""
         self.engine.close(timeout_seconds)
         self.renderer.close()
+        self.constraints.close()
         self.manager.close()
 
     def __enter__(self) -> Self:
@@ -162,6 +169,15 @@ class Model:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _wait(self, request: Request) -> Completion:
+        return self._answers.wait(request, self._enforced(request))
+
+    def _stream(self, request: Request) -> Iterator[Piece]:
+        return self._answers.stream(request, self._enforced(request))
+
+    def _enforced(self, request: Request) -> Enforced | None:
+        return None if request.constraint is None else self.constraints.compile(request.constraint)
 
     def _rendered(self, prompt: Prompt) -> Rendered:
         if isinstance(prompt, Rendered):
@@ -180,7 +196,7 @@ class Model:
     def _request(self, rendered: Rendered, options: Mapping[str, Any]) -> Request:
         fields = dict(options)
         max_tokens, num_samples = fields.pop("max_tokens", None), fields.pop("num_samples", 1)
-        stop = fields.pop("stop", ())
+        stop, constraint = fields.pop("stop", ()), fields.pop("constraint", None)
         defaults: SamplingDefaults = fields.pop("defaults", GREEDY)
         if unknown := sorted(set(fields) - SAMPLING_OPTIONS):
             raise UsageError(f"There is no option {', '.join(unknown)}. Known: {', '.join(sorted(OPTIONS))}.")
@@ -191,6 +207,7 @@ class Model:
             max_tokens=max_tokens,
             stop=(stop,) if isinstance(stop, str) else tuple(stop),
             num_samples=num_samples,
+            constraint=constraint,
         )
 
 
@@ -217,4 +234,4 @@ SAMPLING_OPTIONS = frozenset(
         "logits_processors",
     }
 )
-OPTIONS = SAMPLING_OPTIONS | {"max_tokens", "num_samples", "stop", "tools", "template_args"}
+OPTIONS = SAMPLING_OPTIONS | {"max_tokens", "num_samples", "stop", "constraint", "tools", "template_args"}

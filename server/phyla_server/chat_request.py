@@ -9,6 +9,7 @@ from phyla.request import Request
 from phyla.sampling.resolve import resolve_sampling
 
 from phyla_server.affinity import read_session_id, read_trace_id
+from phyla_server.asked import AskedConstraint, Unenforced, with_wish
 from phyla_server.body import parse_object
 from phyla_server.chat_encoder import ChatShape
 from phyla_server.constraints import read_constraint
@@ -31,10 +32,17 @@ class PreparedChat:
     request: Request
     shape: ChatShape
     stream: bool
+    asked: AskedConstraint | None = None
+    """To be compiled before the request is submitted."""
 
 
-def prepare_chat(serving: Serving, incoming: Incoming) -> PreparedChat:
+def prepare_chat(serving: Serving, incoming: Incoming, unenforced: Unenforced | None = None) -> PreparedChat:
     """Check, render and tokenise. Runs in a preparation thread.
+
+    Args:
+        serving: the server.
+        incoming: the request.
+        unenforced: why the constraint is to be asked for in words only.
 
     Raises:
         ApiError, PhylaError: why it can't be served.
@@ -55,7 +63,10 @@ def prepare_chat(serving: Serving, incoming: Incoming) -> PreparedChat:
     )
     max_tokens, stop = read_max_tokens(fields), read_stop(fields)
     num_samples = fields.integer("n", least=1, most=MAX_SAMPLES) or 1
-    constraint = read_constraint(fields, enforced=model.enforces_constraints)
+    asked = read_constraint(fields)
+    if asked is not None and unenforced is not None:
+        messages = with_wish(messages, asked.spec)
+        asked = None
     stream, include_usage = fields.flag("stream") or False, read_include_usage(fields)
     rendered = model.renderer.render_chat(messages, tools=tools, template_args=thinking.template_args)
     completion_id = f"chatcmpl-{uuid.uuid4().hex}"
@@ -66,7 +77,7 @@ def prepare_chat(serving: Serving, incoming: Incoming) -> PreparedChat:
         max_tokens=max_tokens,
         stop=stop,
         num_samples=num_samples,
-        constraint=constraint,
+        constraint=None if asked is None else asked.spec,
         owner=incoming.caller.owner,
         session_id=read_session_id(fields.body, incoming.headers),
         trace_id=read_trace_id(incoming.headers),
@@ -80,7 +91,7 @@ def prepare_chat(serving: Serving, incoming: Incoming) -> PreparedChat:
         logprobs=None if num_top is None else LogprobsShape(model.tokenizer, num_top=num_top, is_peer=is_peer),
         include_usage=include_usage,
     )
-    return PreparedChat(request, shape, stream)
+    return PreparedChat(request, shape, stream, asked)
 
 
 def read_include_usage(fields: Fields) -> bool:

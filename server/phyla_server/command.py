@@ -41,6 +41,7 @@ def _serve(session: Session, settings: Settings, model: str | None) -> int:
 
         reference = chosen_model(session, settings, model)
         with load_with(reference, session.manager, settings) as loaded:
+            loaded.constraints.warm_up()
             routes = [one.value for one in session.manager.routes(settings)]
             served = served_by(loaded, session.manager, settings)
             server = HttpServer(served, settings, keys, listener, plugin_routes=routes)

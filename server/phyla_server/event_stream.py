@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from litestar import Request, Response
@@ -19,8 +20,14 @@ HEADERS = {"cache-control": "no-cache", "connection": "keep-alive"}
 class EventStream(Response[bytes]):
     """A response that streams one ticket through one encoder."""
 
-    def __init__(self, ticket: Ticket, encoder: StreamEncoder, keepalive_seconds: float) -> None:
-        super().__init__(b"", status_code=200, media_type="text/event-stream", headers=HEADERS)
+    def __init__(
+        self,
+        ticket: Ticket,
+        encoder: StreamEncoder,
+        keepalive_seconds: float,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(b"", status_code=200, media_type="text/event-stream", headers={**HEADERS, **(headers or {})})
         self._ticket = ticket
         self._encoder = encoder
         self._keepalive_seconds = keepalive_seconds

@@ -13,11 +13,12 @@ from phyla.request import EngineEvent, Failed, Finished, Request
 class Ticket:
     """One client's requests in flight (several for a batch of prompts), as a queue of their events."""
 
-    def __init__(self, service: GenerationService, requests: Sequence[Request]) -> None:
+    def __init__(self, service: GenerationService, requests: Sequence[Request], held: object = None) -> None:
         self._service = service
         self._num_open = {request.request_id: request.num_samples for request in requests}
         self._events: list[EngineEvent] = []
         self._waiter: asyncio.Future[None] | None = None
+        self._held = held
 
     @property
     def is_finished(self) -> bool:
@@ -77,13 +78,17 @@ class GenerationService:
     def num_open(self) -> int:
         return len(self._tickets)
 
-    def open(self, requests: Sequence[Request]) -> Ticket:
+    def open(self, requests: Sequence[Request], held: object = None) -> Ticket:
         """Submit requests that belong together: all of them or none.
+
+        Args:
+            requests: of one client.
+            held: kept alive with the ticket, such as their compiled constraint.
 
         Raises:
             QueueFull, EngineStopped, RequestError: from the engine's front.
         """
-        ticket = Ticket(self, requests)
+        ticket = Ticket(self, requests, held)
         for request in requests:
             self._tickets[request.request_id] = ticket
             try:

@@ -14,6 +14,7 @@ import uvicorn
 from phyla import Settings
 
 from phyla_server.app import create_app
+from phyla_server.enforcing import Enforcing
 from phyla_server.generation import GenerationService
 from phyla_server.guard import GuardRules
 from phyla_server.keys import KeyRing
@@ -88,7 +89,8 @@ class HttpServer:
         generation = GenerationService(self._model.engine, loop)
         self._generation = generation
         preparation = Preparation()
-        serving = Serving(self._model, self._all_settings, generation, preparation, self._owner)
+        enforcing = Enforcing(self._model.constraints)
+        serving = Serving(self._model, self._all_settings, generation, preparation, enforcing, self._owner)
         self._uvicorn = _Uvicorn(self._config(serving), self._ready)
         self._uvicorn.should_exit = self._stopped_at is not None
         watchdog = asyncio.create_task(self._watch(generation))
@@ -99,6 +101,7 @@ class HttpServer:
             watchdog.cancel()
             generation.stop()
             preparation.close()
+            enforcing.close()
         await asyncio.to_thread(self._close_engine)
         return EXIT_FAILED if is_dead else EXIT_CLEAN
 

@@ -67,6 +67,12 @@ SAMPLING: Mapping[str, Schema] = {
     "session_id": STRING,
     "prompt_cache_key": STRING,
     "user": STRING,
+    "response_format": OBJECT,
+    "structured_outputs": OBJECT,
+    "guided_json": Schema(one_of=[OBJECT, STRING]),
+    "guided_regex": STRING,
+    "guided_grammar": STRING,
+    "guided_choice": _array(STRING, 1),
 }
 
 MESSAGE = Schema(
@@ -93,7 +99,6 @@ CHAT = Schema(
         "tool_choice": Schema(one_of=[STRING, OBJECT]),
         "chat_template_kwargs": OBJECT,
         "reasoning_effort": Schema(type=OpenAPIType.STRING, enum=["none", "minimal", "low", "medium", "high", "xhigh"]),
-        "response_format": OBJECT,
     },
 )
 

@@ -17,10 +17,9 @@ from phyla.tokenizer.render import PromptRenderer
 from phyla_server.settings import ServerSettings
 
 if TYPE_CHECKING:
+    from phyla.draft.compiling import ConstraintCompiler
     from phyla.library import Model
     from phyla.plugins import PluginManager
-
-NO_PROPOSER = "none"
 
 
 @dataclass(frozen=True)
@@ -36,11 +35,16 @@ class ServedModel:
     reasoning: tuple[str, str] | None = None
     """Spellings around reasoning, or None for a model without."""
 
-    enforces_constraints: bool = False
-    """Whether a grammar engine was chosen, so that structured output can be promised."""
+    constraints: ConstraintCompiler | None = None
+    """What enforces the form of answers."""
 
     xtc_special_ids: tuple[int, ...] = ()
     """Ids that XTC never removes: end of sequence, and the newline where it is one token."""
+
+    @property
+    def enforces_constraints(self) -> bool:
+        """Whether structured output can be promised."""
+        return self.constraints is not None and self.constraints.is_active
 
     def create_parser(self, rendered: Rendered) -> OutputParser:
         """A fresh parser for one sample that follows this prompt."""
@@ -65,7 +69,7 @@ def served_by(model: Model, manager: PluginManager, settings: Settings) -> Serve
         template=model.checkpoint.chat_template,
         parsers=[one.value for one in manager.output_parsers(settings)],
         parser_name=settings.section(ServerSettings).output_parser,
-        enforces_constraints=model.plan.proposer.name != NO_PROPOSER,
+        constraints=model.constraints,
     )
 
 
@@ -79,7 +83,7 @@ def served_model(
     template: str | None,
     parsers: Iterable[OutputParserFactory] = (),
     parser_name: str | None = None,
-    enforces_constraints: bool = False,
+    constraints: ConstraintCompiler | None = None,
 ) -> ServedModel:
     """Work out what the parts say about how answers are read.
 
@@ -95,7 +99,7 @@ def served_model(
         engine=engine,
         parser=parser,
         reasoning=_reasoning(facts, parser, template),
-        enforces_constraints=enforces_constraints,
+        constraints=constraints,
         xtc_special_ids=_xtc_special_ids(tokenizer, facts.eos_ids),
     )
 

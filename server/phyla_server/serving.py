@@ -8,9 +8,11 @@ from functools import cached_property
 from typing import Literal
 
 from phyla import Settings
+from phyla.draft.grammar_settings import GrammarSettings
 from phyla.sampling.defaults import SamplingDefaults, merge_defaults
 from phyla.sampling.settings import SamplingSettings
 
+from phyla_server.enforcing import Enforcing
 from phyla_server.generation import GenerationService
 from phyla_server.preparation import Preparation
 from phyla_server.served import ServedModel
@@ -27,6 +29,7 @@ class Serving:
     all_settings: Settings
     generation: GenerationService
     preparation: Preparation
+    enforcing: Enforcing
     owner: Owner = "serve"
     started_at: float = field(default_factory=time.time)
     """Unix seconds."""
@@ -34,6 +37,12 @@ class Serving:
     @property
     def settings(self) -> ServerSettings:
         return self.all_settings.section(ServerSettings)
+
+    @property
+    def warns_of_fallback(self) -> bool:
+        """Whether a constraint that can't be enforced becomes a wish."""
+        is_off = not self.all_settings.section(GrammarSettings).enabled
+        return is_off or self.settings.structured_fallback == "warn"
 
     @cached_property
     def defaults(self) -> SamplingDefaults:

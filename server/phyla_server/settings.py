@@ -58,5 +58,9 @@ class ServerSettings(PluginSettings, section="server"):
     output_parser: str | None = setting(None, flag="--output-parser", metavar="NAME")
     """How answers spell reasoning and tool calls; else chosen by family and chat template."""
 
+    structured_fallback: Literal["refuse", "warn"] = setting("refuse", flag="--structured-fallback")
+    """What becomes of a response format that can't be enforced: `refuse` answers 400 and names the keyword; `warn` asks
+    the model for it in words, and says so in a Warning header."""
+
     compat: Literal["openai", "mlx-lm"] = setting("openai", flag="--compat")
     """Shape of log-probabilities: OpenAI's, or that of mlx_lm.server."""

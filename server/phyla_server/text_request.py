@@ -10,6 +10,7 @@ from phyla.request import Rendered, Request
 from phyla.sampling.resolve import resolve_sampling
 
 from phyla_server.affinity import read_session_id, read_trace_id
+from phyla_server.asked import AskedConstraint, Unenforced
 from phyla_server.body import parse_object
 from phyla_server.chat_request import MAX_SAMPLES, read_include_usage
 from phyla_server.constraints import read_constraint
@@ -32,10 +33,17 @@ class PreparedText:
     requests: tuple[Request, ...]
     shape: TextShape
     stream: bool
+    asked: AskedConstraint | None = None
+    """To be compiled before the requests are submitted."""
 
 
-def prepare_text(serving: Serving, incoming: Incoming) -> PreparedText:
+def prepare_text(serving: Serving, incoming: Incoming, unenforced: Unenforced | None = None) -> PreparedText:
     """Check and tokenise. Runs in a preparation thread.
+
+    Args:
+        serving: the server.
+        incoming: the request.
+        unenforced: why its constraint is left out.
 
     Raises:
         ApiError, PhylaError: why it can't be served.
@@ -47,6 +55,7 @@ def prepare_text(serving: Serving, incoming: Incoming) -> PreparedText:
     _refuse_unsupported(fields, num_logprobs, echo)
     prompts = [_render(model, prompt) for prompt in _prompts(fields.body.get("prompt"))]
     num_samples = fields.integer("n", least=1, most=MAX_SAMPLES) or 1
+    asked = read_constraint(fields) if unenforced is None else None
     completion_id = f"cmpl-{uuid.uuid4().hex}"
     common = Request(
         request_id=completion_id,
@@ -60,7 +69,7 @@ def prepare_text(serving: Serving, incoming: Incoming) -> PreparedText:
         max_tokens=read_max_tokens(fields),
         stop=read_stop(fields),
         num_samples=num_samples,
-        constraint=read_constraint(fields, enforced=model.enforces_constraints),
+        constraint=None if asked is None else asked.spec,
         owner=incoming.caller.owner,
         session_id=read_session_id(fields.body, incoming.headers),
         trace_id=read_trace_id(incoming.headers),
@@ -81,7 +90,7 @@ def prepare_text(serving: Serving, incoming: Incoming) -> PreparedText:
         logprobs=None if num_logprobs is None else LogprobsShape(model.tokenizer, num_top=num_logprobs),
         include_usage=read_include_usage(fields),
     )
-    return PreparedText(requests, shape, fields.flag("stream") or False)
+    return PreparedText(requests, shape, fields.flag("stream") or False, asked)
 
 
 def _refuse_unsupported(fields: Fields, num_logprobs: int | None, echo: bool) -> None:

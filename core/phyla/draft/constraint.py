@@ -60,16 +60,17 @@ class ConstraintEngine:
 
     name: str
     supports: Callable[[ConstraintSpec], Support]
-    """Yes, or the keyword that can't be enforced."""
+    """Yes, or the keyword that can't be enforced. Cheap: called before anything is compiled."""
 
     compile: Callable[[ConstraintSpec, Tokenizer, frozenset[int]], CompiledConstraint]
-    """`(spec, tokenizer, end-of-sequence ids)`; runs off the engine thread; raises ConstraintError.
+    """`(spec, tokenizer, end-of-sequence ids)`; runs off the engine thread; raises ConstraintError."""
 
-    Picklable by reference, so that it can run in a worker process.
+    trial: Callable[[str, str], None] | None = None
+    """`(kind, source)`: what is hostile about compiling, done first in a process that can be killed.
+
+    A module-level function, found again there by its name, that raises ConstraintError. What it survives within its
+    time and memory is compiled here; an engine without one vouches for its own limits.
     """
 
     rank: int = 0
     """Among engines that support a spec the highest is chosen under `auto`."""
-
-    warm_up: Callable[[], None] | None = None
-    """Slow imports, run before the port opens."""

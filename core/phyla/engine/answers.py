@@ -61,14 +61,14 @@ class Answers:
         self._lock = threading.Lock()
         engine.subscribe(self._sort)
 
-    def wait(self, request: Request) -> Completion:
+    def wait(self, request: Request, held: object = None) -> Completion:
         """Submit a request and wait for all its samples.
 
         Raises:
             PhylaError: what the request failed with.
         """
         pieces: list[list[Piece]] = [[] for _ in range(request.num_samples)]
-        for piece in self.stream(request):
+        for piece in self.stream(request, held):
             pieces[piece.sample].append(piece)
         samples = tuple(_completion(of_one) for of_one in pieces)
         first = samples[0]
@@ -84,8 +84,13 @@ class Answers:
             samples,
         )
 
-    def stream(self, request: Request) -> Iterator[Piece]:
-        """Submit a request now; its pieces follow as they come. Closing the iterator cancels it."""
+    def stream(self, request: Request, held: object = None) -> Iterator[Piece]:
+        """Submit a request now; its pieces follow as they come. Closing the iterator cancels it.
+
+        Args:
+            request: what to submit.
+            held: kept alive until the answer is complete, such as the request's compiled constraint.
+        """
         inbox: Inbox = queue.SimpleQueue()
         with self._lock:
             self._inboxes[request.request_id] = inbox
@@ -94,9 +99,9 @@ class Answers:
         except BaseException:
             self._forget(request.request_id)
             raise
-        return self._pieces(request, inbox)
+        return self._pieces(request, inbox, held)
 
-    def _pieces(self, request: Request, inbox: Inbox) -> Iterator[Piece]:
+    def _pieces(self, request: Request, inbox: Inbox, held: object) -> Iterator[Piece]:
         num_open = request.num_samples
         try:
             while num_open:

@@ -22,6 +22,9 @@ class ConstraintSpec:
     engine: str = "auto"
     """A `phyla_proposers` name, or `auto`."""
 
+    compact: bool = False
+    """JSON without any whitespace between its tokens; otherwise a little is allowed, never without end."""
+
 
 @dataclass(frozen=True)
 class Request:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from phyla.backend import BackendFacts
 from phyla.checkpoint import Checkpoint
-from phyla.draft import DraftMethod
+from phyla.draft import ConstraintEngine, DraftMethod
 from phyla.kv import KVScheme, LayerSpec, LayerState
 from phyla.model import Family, LoadOptions, Progress, no_progress
 from phyla.plan import Plan
 from phyla.plugins import Declared, PluginManager, by_name, pick, plugin_border
 from phyla.selection.methods import NO_METHOD
 from phyla.selection.openers import open_checkpoint, reopen
+from phyla.selection.proposers import constraint_engines
 from phyla.selection.schemes import completed, configured
 from phyla.settings import Settings
 
@@ -33,6 +34,8 @@ class Parts:
 
     method: Declared[DraftMethod] | None = None
     drafter: Checkpoint | None = None
+    constraint_engines: tuple[ConstraintEngine, ...] = ()
+    """The chosen one first; where nobody named it, those that may stand in for what it can't enforce."""
 
     def bind(self, progress: Progress = no_progress) -> ModelBinding:
         """Load the weights. Call it on the engine thread."""
@@ -81,6 +84,7 @@ def resolve(plan: Plan, manager: PluginManager, settings: Settings) -> Parts:
         ),
         method=method,
         drafter=drafter,
+        constraint_engines=constraint_engines(plan.proposer, by_name(manager.proposers(settings), "proposer")),
     )
 
 

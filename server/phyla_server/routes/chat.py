@@ -13,8 +13,11 @@ from phyla_server.encoder import dump
 from phyla_server.event_stream import EventStream
 from phyla_server.incoming import receive
 from phyla_server.openapi import ChatOperation
+from phyla_server.readying import made_ready
 from phyla_server.serving import Serving
 from phyla_server.whole import collect
+
+CONSEQUENCE = "falling back to prompt injection"
 
 
 def chat_routes(serving: Serving) -> list[HTTPRouteHandler]:
@@ -27,11 +30,12 @@ def chat_routes(serving: Serving) -> list[HTTPRouteHandler]:
     )
     async def chat_completions(request: Request[Any, Any, Any]) -> Response[bytes]:
         incoming = await receive(serving, request)
-        prepared = await serving.preparation.run(lambda: prepare_chat(serving, incoming))
-        ticket = serving.generation.open([prepared.request])
+        ready = await made_ready(serving, lambda unenforced: prepare_chat(serving, incoming, unenforced), CONSEQUENCE)
+        prepared = ready.prepared
+        ticket = serving.generation.open([prepared.request], held=ready.enforced)
         if prepared.stream:
-            return EventStream(ticket, ChatChunks(prepared.shape), serving.settings.keepalive_seconds)
+            return EventStream(ticket, ChatChunks(prepared.shape), serving.settings.keepalive_seconds, ready.headers)
         body = await collect(ticket, WholeChat(prepared.shape), request.receive)
-        return Response(dump(body), media_type="application/json")
+        return Response(dump(body), media_type="application/json", headers=ready.headers)
 
     return [chat_completions]

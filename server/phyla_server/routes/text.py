@@ -11,10 +11,13 @@ from phyla_server.encoder import dump
 from phyla_server.event_stream import EventStream
 from phyla_server.incoming import receive
 from phyla_server.openapi import TextOperation
+from phyla_server.readying import made_ready
 from phyla_server.serving import Serving
 from phyla_server.text_encoder import TextChunks, WholeText
 from phyla_server.text_request import prepare_text
 from phyla_server.whole import collect
+
+CONSEQUENCE = "no prompt injection on /v1/completions"
 
 
 def text_routes(serving: Serving) -> list[HTTPRouteHandler]:
@@ -27,11 +30,12 @@ def text_routes(serving: Serving) -> list[HTTPRouteHandler]:
     )
     async def completions(request: Request[Any, Any, Any]) -> Response[bytes]:
         incoming = await receive(serving, request)
-        prepared = await serving.preparation.run(lambda: prepare_text(serving, incoming))
-        ticket = serving.generation.open(prepared.requests)
+        ready = await made_ready(serving, lambda unenforced: prepare_text(serving, incoming, unenforced), CONSEQUENCE)
+        prepared = ready.prepared
+        ticket = serving.generation.open(prepared.requests, held=ready.enforced)
         if prepared.stream:
-            return EventStream(ticket, TextChunks(prepared.shape), serving.settings.keepalive_seconds)
+            return EventStream(ticket, TextChunks(prepared.shape), serving.settings.keepalive_seconds, ready.headers)
         body = await collect(ticket, WholeText(prepared.shape), request.receive)
-        return Response(dump(body), media_type="application/json")
+        return Response(dump(body), media_type="application/json", headers=ready.headers)
 
     return [completions]

@@ -1,0 +1,211 @@
+"""Compiled constraints: tried out where a hang can be ended, made once, kept for the next request that wants them.
+
+Nothing here runs on the engine thread but `open`, which only looks up.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+from phyla.draft.grammar_settings import GrammarSettings
+from phyla.draft.trial import TrialLimits, Trials
+from phyla.errors import ConstraintError
+from phyla.kv.scheme import SUPPORTED, Support, refused
+
+if TYPE_CHECKING:
+    from phyla.draft.constraint import CompiledConstraint, Constraint, ConstraintEngine
+    from phyla.request import ConstraintSpec, Request
+    from phyla.tokenizer import Tokenizer
+
+STRUCTURED_KINDS = frozenset({"json_object", "json_schema", "choice", "structural_tag"})
+"""Kinds whose source is JSON."""
+
+
+class Enforced:
+    """One compiled constraint. Whoever has it keeps it ready for the engine."""
+
+    def __init__(self, engine: str, compiled: CompiledConstraint) -> None:
+        self.engine = engine
+        self.compiled = compiled
+
+
+@dataclass(frozen=True)
+class _Failure:
+    message: str
+
+
+class ConstraintCompiler:
+    """The constraints of one model. Thread-safe."""
+
+    def __init__(
+        self,
+        engines: Sequence[ConstraintEngine],
+        tokenizer: Tokenizer,
+        eos_ids: frozenset[int],
+        settings: GrammarSettings | None = None,
+    ) -> None:
+        """Over these engines, the one to be asked first in front; none refuses every constraint."""
+        self._settings = settings if settings is not None else GrammarSettings()
+        self._engines = tuple(engines) if self._settings.enabled else ()
+        self._tokenizer = tokenizer
+        self._eos_ids = eos_ids
+        limits = TrialLimits(self._settings.compile_seconds, self._settings.compile_memory_bytes)
+        self._trials = Trials(limits)
+        self._lock = threading.Lock()
+        self._recent: OrderedDict[ConstraintSpec, Enforced | _Failure] = OrderedDict()
+        self._alive: WeakValueDictionary[ConstraintSpec, Enforced] = WeakValueDictionary()
+        self._under_way: dict[ConstraintSpec, Future[Enforced]] = {}
+
+    @property
+    def is_active(self) -> bool:
+        """Whether anything can be enforced at all."""
+        return bool(self._engines)
+
+    def supports(self, spec: ConstraintSpec) -> Support:
+        """Yes, or why no engine here can enforce it. Cheap; compiling may still find a reason."""
+        chosen = self._engine_for(spec)
+        return chosen if isinstance(chosen, Support) else SUPPORTED
+
+    def compile(self, spec: ConstraintSpec) -> Enforced:
+        """The compiled constraint; hold on to it until the request has ended. Blocks, also for another's same spec.
+
+        Raises:
+            ConstraintError: it can't be enforced; says why.
+        """
+        with self._lock:
+            known = self._known(spec)
+            under_way = self._under_way.get(spec)
+            mine: Future[Enforced] = Future()
+            if known is None and under_way is None:
+                self._under_way[spec] = mine
+        if isinstance(known, _Failure):
+            raise ConstraintError(known.message)
+        if known is not None:
+            return known
+        return under_way.result() if under_way is not None else self._compiled(spec, mine)
+
+    def open(self, request: Request) -> Constraint | None:
+        """A fresh matcher for a row, or None if its request wants none. On the engine thread.
+
+        Raises:
+            ConstraintError: it wasn't compiled before the request was submitted.
+        """
+        spec = request.constraint
+        if spec is None:
+            return None
+        with self._lock:
+            enforced = self._alive.get(spec)
+        if enforced is None:
+            raise ConstraintError(f"The constraint of kind '{spec.kind}' wasn't compiled before it was submitted.")
+        return enforced.compiled.open()
+
+    def warm_up(self) -> None:
+        """Do what the first request would otherwise wait for: imports, the tokenizer's tables, a worker."""
+        from phyla.request import ConstraintSpec
+
+        spec = ConstraintSpec("json_object", "{}")
+        if self.supports(spec):
+            self.compile(spec)
+
+    def close(self) -> None:
+        """End the worker processes. Safe to call twice."""
+        self._trials.close()
+
+    def _compiled(self, spec: ConstraintSpec, mine: Future[Enforced]) -> Enforced:
+        outcome: Enforced | _Failure | None = None
+        try:
+            outcome = enforced = self._compile(spec)
+            mine.set_result(enforced)
+            return enforced
+        except ConstraintError as error:
+            outcome = _Failure(str(error))
+            mine.set_exception(error)
+            raise
+        except BaseException as error:
+            mine.set_exception(error)
+            raise
+        finally:
+            with self._lock:
+                del self._under_way[spec]
+                if outcome is not None:
+                    self._remember(spec, outcome)
+
+    def _compile(self, spec: ConstraintSpec) -> Enforced:
+        engine = self._engine_for(spec)
+        if isinstance(engine, Support):
+            raise ConstraintError(str(engine.reason))
+        if engine.trial is not None:
+            self._trials.run(engine.trial, spec)
+        try:
+            return Enforced(engine.name, engine.compile(spec, self._tokenizer, self._eos_ids))
+        except ConstraintError:
+            raise
+        except Exception as error:
+            raise ConstraintError(f"'{engine.name}' can't compile it: {type(error).__name__}: {error}") from error
+
+    def _engine_for(self, spec: ConstraintSpec) -> ConstraintEngine | Support:
+        """The first engine that supports it, or what the first one said against it."""
+        too_large = self._too_large(spec)
+        if not too_large:
+            return too_large
+        asked = [one for one in self._engines if spec.engine in ("auto", one.name)]
+        if not asked:
+            return refused(_nobody(spec, [one.name for one in self._engines]))
+        answers = [(engine, engine.supports(spec)) for engine in asked]
+        return next((engine for engine, support in answers if support), answers[0][1])
+
+    def _too_large(self, spec: ConstraintSpec) -> Support:
+        settings = self._settings
+        num_bytes = len(spec.source.encode())
+        if num_bytes > settings.max_source_bytes:
+            return refused(f"it has {num_bytes} bytes, and the most is {settings.max_source_bytes}.")
+        if spec.kind in STRUCTURED_KINDS and _nesting(spec.source) > settings.max_nesting:
+            return refused(f"it is nested more than {settings.max_nesting} deep.")
+        return SUPPORTED
+
+    def _known(self, spec: ConstraintSpec) -> Enforced | _Failure | None:
+        known = self._recent.get(spec)
+        if known is None:
+            return self._alive.get(spec)
+        self._recent.move_to_end(spec)
+        return known
+
+    def _remember(self, spec: ConstraintSpec, outcome: Enforced | _Failure) -> None:
+        if isinstance(outcome, Enforced):
+            self._alive[spec] = outcome
+        self._recent[spec] = outcome
+        while len(self._recent) > self._settings.cache_entries:
+            self._recent.popitem(last=False)
+
+
+def _nobody(spec: ConstraintSpec, names: Sequence[str]) -> str:
+    if not names:
+        return "no grammar engine is active. Install one (phyla[xgrammar]) or choose one with --proposer."
+    return f"there is no grammar engine '{spec.engine}' here; there is {', '.join(names)}."
+
+
+def _nesting(source: str) -> int:
+    """Depth of objects and arrays, read without recursion."""
+    try:
+        levels = [json.loads(source)]
+    except (ValueError, RecursionError):
+        # Malformed JSON is the engine's to refuse; what Python's own parser can't nest is too deep for anybody.
+        return 0 if source.count("[") + source.count("{") < 1000 else 1 << 30
+    depth = 0
+    while levels:
+        depth += 1
+        levels = [
+            below
+            for value in levels
+            if isinstance(value, dict | list)
+            for below in (value.values() if isinstance(value, dict) else value)
+            if isinstance(below, dict | list)
+        ]
+    return depth

@@ -1,0 +1,74 @@
+"""What llguidance enforces, told without importing it."""
+
+from __future__ import annotations
+
+import json
+
+from phyla.draft.json_schema import Enforceable, check_schema
+from phyla.kv.scheme import SUPPORTED, Support, refused
+from phyla.output.structure import Structure, parse_structure
+from phyla.request import ConstraintSpec
+
+NAME = "llguidance"
+
+ENFORCEABLE = Enforceable(
+    engine=NAME,
+    keywords=frozenset(
+        {
+            "$ref",
+            "type",
+            "enum",
+            "const",
+            "allOf",
+            "anyOf",
+            "oneOf",
+            "properties",
+            "patternProperties",
+            "additionalProperties",
+            "required",
+            "items",
+            "prefixItems",
+            "minItems",
+            "maxItems",
+            "minLength",
+            "maxLength",
+            "pattern",
+            "format",
+            "minimum",
+            "maximum",
+            "exclusiveMinimum",
+            "exclusiveMaximum",
+            "multipleOf",
+        }
+    ),
+    formats=frozenset({"date", "time", "date-time", "uuid"}),
+)
+
+ANY_OBJECT = '{"type": "object"}'
+
+
+def supports(spec: ConstraintSpec) -> Support:
+    """Yes, or what it can't enforce."""
+    if spec.kind in ("json_object", "regex"):
+        return SUPPORTED
+    if spec.kind == "json_schema":
+        return check_schema(spec.source, ENFORCEABLE)
+    if spec.kind == "grammar":
+        return SUPPORTED
+    if spec.kind == "choice":
+        return _choice(spec.source)
+    if spec.kind == "structural_tag":
+        return _structure(parse_structure(spec.source))
+    return refused(f"{NAME} doesn't know constraints of kind '{spec.kind}'.")
+
+
+def _choice(source: str) -> Support:
+    options = json.loads(source)
+    if not options or not all(isinstance(one, str) and one for one in options):
+        return refused("a choice needs strings, none of them empty.")
+    return SUPPORTED
+
+
+def _structure(structure: Structure) -> Support:
+    answers = (check_schema(schema, ENFORCEABLE) for schema in structure.schemas())
+    return next((answer for answer in answers if not answer), SUPPORTED)

@@ -1,0 +1,27 @@
+"""Compiling over bytes instead of the model's vocabulary: what a grammar does to the compiler shows there too."""
+
+from __future__ import annotations
+
+import llguidance
+from phyla.errors import ConstraintError
+from phyla.request import ConstraintSpec
+
+from phyla_llguidance.grammar import grammar_of
+from phyla_llguidance.limits import limits
+from phyla_llguidance.matcher import checked
+from phyla_llguidance.vocabulary import byte_tokenizer
+
+
+def trial(kind: str, source: str) -> None:
+    """Compile and fill the first mask. Runs in a process of its own.
+
+    Raises:
+        ConstraintError: it isn't well formed, asks for what can't be enforced, or nothing satisfies it.
+    """
+    # No special token has a byte spelling here; a literal that names one is tried as text.
+    grammar = grammar_of(ConstraintSpec(kind, source), {})
+    matcher = checked(llguidance.LLMatcher(byte_tokenizer(), grammar, log_level=0, limits=limits()))
+    matcher.compute_bitmask()
+    checked(matcher)
+    if matcher.is_stopped() and not matcher.is_accepting():
+        raise ConstraintError("nothing satisfies it.")

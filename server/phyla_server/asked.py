@@ -1,0 +1,55 @@
+"""The form that a request wants its answer in, and what becomes of it where nothing can enforce it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from phyla.request import ConstraintSpec
+
+from phyla_server.errors import ApiError, bad_request
+
+WISHES: Mapping[str, str] = {
+    "json_object": "Answer with one JSON object and nothing else.",
+    "json_schema": "Answer with one JSON value that satisfies this JSON Schema, and nothing else:",
+    "regex": "Answer with a text that this regular expression matches whole, and nothing else:",
+    "grammar": "Answer with a text of this grammar, and nothing else:",
+    "choice": "Answer with exactly one of these strings, and nothing else:",
+}
+MAX_REASON_CHARS = 500
+
+
+@dataclass(frozen=True)
+class AskedConstraint:
+    """A constraint and the field that asked for it."""
+
+    field: str
+    spec: ConstraintSpec
+
+    def refusal(self, reason: str) -> ApiError:
+        """The 400 that says why."""
+        return bad_request(f"{self.field} can't be enforced: {reason}", self.field, "unenforceable_constraint")
+
+
+@dataclass(frozen=True)
+class Unenforced:
+    """Why a constraint isn't enforced, where the server was told to go on without."""
+
+    reason: str
+
+    def header(self, consequence: str) -> Mapping[str, str]:
+        """The Warning header of the answer."""
+        reason = " ".join(self.reason.split())[:MAX_REASON_CHARS]
+        text = f"grammar not enforced: {reason} - {consequence}"
+        return {"warning": text.encode("ascii", "replace").decode()}
+
+
+def with_wish(messages: Sequence[Mapping[str, Any]], spec: ConstraintSpec) -> list[Mapping[str, Any]]:
+    """The messages with an instruction in front that asks for what can't be enforced."""
+    wish = WISHES.get(spec.kind, "Answer in this form, and nothing else:")
+    text = wish if spec.kind == "json_object" else f"{wish}\n{spec.source}"
+    first = messages[0] if messages else {}
+    if first.get("role") == "system" and isinstance(first.get("content"), str):
+        return [{**first, "content": f"{first['content']}\n\n{text}"}, *messages[1:]]
+    return [{"role": "system", "content": text}, *messages]

@@ -1,0 +1,173 @@
+"""Compiled constraints: tried out in a process that can be ended, made once, kept, and refused where nobody can."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from phyla.draft.compiling import ConstraintCompiler
+from phyla.draft.constraint import ConstraintEngine
+from phyla.draft.grammar_settings import GrammarSettings
+from phyla.errors import ConstraintError
+from phyla.kv.scheme import SUPPORTED, refused
+from phyla.request import ConstraintSpec
+from phyla.testing.constraint import WordList
+from phyla.testing.engines import a_request
+from phyla.testing.scripted import CharacterTokenizer
+
+TOKENIZER = CharacterTokenizer()
+SPEC = ConstraintSpec("words", "a b")
+HANGING = ConstraintSpec("words", "hang")
+
+
+def hangs(kind, source):
+    """A trial without end."""
+    while True:
+        time.sleep(1)
+
+
+def hangs_if_told(kind, source):
+    """A trial without end, for one source only."""
+    if source == HANGING.source:
+        hangs(kind, source)
+
+
+def crashes(kind, source):
+    """A trial that takes its process down."""
+    os.abort()
+
+
+def grows(kind, source):
+    """A trial that wants more memory than there is."""
+    bytearray(1 << 34)
+
+
+def objects(kind, source):
+    """A trial that finds something."""
+    raise ConstraintError(f"no good: {source}")
+
+
+class Words:
+    """An engine that counts what it compiles."""
+
+    def __init__(self, name="words", rank=0, trial=None, support=SUPPORTED):
+        self.compiled = []
+        self.engine = ConstraintEngine(name, lambda spec: support, self.compile, trial, rank)
+
+    def compile(self, spec, tokenizer, eos_ids):
+        self.compiled.append(spec)
+        if "!" in spec.source:
+            raise RuntimeError("a bug")
+        words = [tokenizer.encode(word) for word in spec.source.split()]
+        return WordList(words, eos_ids=eos_ids, vocab_size=tokenizer.vocab_size)
+
+
+@pytest.fixture
+def compiler_of():
+    made = []
+
+    def make(*engines, **settings):
+        made.append(
+            ConstraintCompiler(
+                [one.engine for one in engines], TOKENIZER, TOKENIZER.eos_ids, GrammarSettings(**settings)
+            )
+        )
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_one_spec_is_compiled_once(compiler_of):
+    words = Words()
+    compiler = compiler_of(words)
+    assert compiler.compile(SPEC) is compiler.compile(ConstraintSpec("words", "a b"))
+    assert len(words.compiled) == 1
+
+
+def test_threads_that_want_the_same_wait_for_one(compiler_of):
+    words = Words()
+    compiler = compiler_of(words)
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(compiler.compile(SPEC))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(words.compiled) == 1
+    assert len(set(map(id, found))) == 1
+
+
+def test_a_request_opens_what_somebody_holds(compiler_of):
+    compiler = compiler_of(Words(), cache_entries=1)
+    held = compiler.compile(SPEC)
+    compiler.compile(ConstraintSpec("words", "other"))
+    assert compiler.open(a_request("r", [1], constraint=SPEC)) is not None
+    assert held.engine == "words"
+
+
+def test_a_request_whose_constraint_nobody_compiled_fails(compiler_of):
+    with pytest.raises(ConstraintError, match="wasn't compiled"):
+        compiler_of(Words()).open(a_request("r", [1], constraint=SPEC))
+
+
+def test_a_request_without_a_constraint_opens_none(compiler_of):
+    assert compiler_of(Words()).open(a_request("r", [1])) is None
+
+
+@pytest.mark.parametrize(
+    ("trial", "reason"),
+    [(hangs, "more than 0.2 seconds"), (crashes, "crashed"), (grows, "memory"), (objects, "no good: a b")],
+)
+def test_what_a_trial_does_stays_in_its_process(compiler_of, trial, reason):
+    words = Words(trial=trial)
+    compiler = compiler_of(words, compile_seconds=0.2 if trial is hangs else 30)
+    with pytest.raises(ConstraintError, match=reason):
+        compiler.compile(SPEC)
+    assert words.compiled == []
+
+
+def test_a_failure_is_remembered(compiler_of):
+    words = Words()
+    compiler = compiler_of(words)
+    for _ in range(2):
+        with pytest.raises(ConstraintError, match="a bug"):
+            compiler.compile(ConstraintSpec("words", "!"))
+    assert len(words.compiled) == 1
+
+
+def test_a_hanging_trial_holds_up_nobody_else(compiler_of):
+    compiler = compiler_of(Words(trial=hangs_if_told), compile_seconds=5)
+    with ThreadPoolExecutor(1) as pool:
+        hanging = pool.submit(compiler.compile, HANGING)
+        assert compiler.compile(SPEC).engine == "words"
+        assert not hanging.done()
+        assert isinstance(hanging.exception(), ConstraintError)
+
+
+def test_the_next_engine_stands_in_for_what_the_first_cant_do(compiler_of):
+    first, second = Words("first", support=refused("keyword 'x'")), Words("second")
+    compiler = compiler_of(first, second)
+    assert compiler.compile(SPEC).engine == "second"
+    assert first.compiled == []
+
+
+def test_a_refusal_is_the_first_engines(compiler_of):
+    compiler = compiler_of(Words("first", support=refused("keyword 'x'")), Words("second", support=refused("no")))
+    assert compiler.supports(SPEC).reason == "keyword 'x'"
+
+
+def test_a_request_may_name_its_engine(compiler_of):
+    compiler = compiler_of(Words("first"), Words("second"))
+    assert compiler.compile(ConstraintSpec("words", "a", engine="second")).engine == "second"
+    assert "'third'" in compiler.supports(ConstraintSpec("words", "a", engine="third")).reason
+
+
+def test_switched_off_nothing_is_enforced(compiler_of):
+    compiler = compiler_of(Words(), enabled=False)
+    assert not compiler.is_active
+    assert not compiler.supports(SPEC)

@@ -1,0 +1,172 @@
+"""What each kind of constraint allows, and what is refused by name."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+from phyla.errors import ConstraintError
+from phyla.request import ConstraintSpec
+from phyla.sampling.token_mask import allows
+
+
+def accepts(matcher, tokenizer, text):
+    """Whether the whole text is allowed, token by token."""
+    for token_id in tokenizer.encode(text, parse_special=False):
+        if not allows(matcher.mask(), token_id):
+            return False
+        matcher.accept(token_id)
+    return True
+
+
+def schema(value):
+    return json.dumps(value, ensure_ascii=False)
+
+
+def test_end_of_sequence_is_allowed_only_where_the_answer_is_complete(opens, tokenizer):
+    matcher = opens("json_schema", schema({"type": "integer"}))
+    [eos] = tokenizer.eos_ids
+
+    before = allows(matcher.mask(), eos)
+    assert accepts(matcher, tokenizer, "12")
+
+    assert not before
+    assert allows(matcher.mask(), eos)
+    assert not matcher.is_satisfied
+
+
+def test_an_answer_that_can_only_end_is_satisfied(opens, tokenizer):
+    matcher = opens("json_object", "{}")
+    assert accepts(matcher, tokenizer, '{"a": {"b": []}}')
+    assert matcher.is_satisfied
+
+
+def test_whitespace_is_bounded(opens, tokenizer):
+    assert accepts(opens("json_object", "{}"), tokenizer, '{\n    "a": 1}')
+    assert not accepts(opens("json_object", "{}"), tokenizer, '{"a":' + " " * 9 + "1}")
+
+
+def test_compact_json_has_no_whitespace(opens, tokenizer):
+    value = schema({"type": "array", "items": {"type": "integer"}})
+    assert not accepts(opens("json_schema", value, compact=True), tokenizer, "[1, 2]")
+    assert accepts(opens("json_schema", value, compact=True), tokenizer, "[1,2]")
+
+
+@pytest.mark.parametrize("member", ["北京", "naïve", "😀"])
+def test_members_of_an_enum_come_out_exactly(opens, tokenizer, member):
+    matcher = opens("json_schema", schema({"enum": ["北京", "naïve", "😀"]}))
+    assert accepts(matcher, tokenizer, json.dumps(member, ensure_ascii=False))
+    assert matcher.is_satisfied
+
+
+def test_an_escape_counts_as_one_character(opens, tokenizer):
+    value = schema({"type": "string", "maxLength": 5})
+    assert accepts(opens("json_schema", value), tokenizer, r'"\"\"\"\"\""')
+    assert not accepts(opens("json_schema", value), tokenizer, r'"\"\"\"\"\"\""')
+
+
+def test_an_enum_behind_a_reference_is_enforced(opens, tokenizer):
+    value = schema({"type": "object", "properties": {"c": {"$ref": "#/$defs/c"}}, "$defs": {"c": {"enum": ["red"]}}})
+    assert accepts(opens("json_schema", value), tokenizer, '{"c": "red"}')
+    assert not accepts(opens("json_schema", value), tokenizer, '{"c": "blue"}')
+
+
+def test_a_reference_into_a_list_is_resolved(opens, tokenizer):
+    value = schema({"anyOf": [{"const": 1}, {"type": "array", "items": {"$ref": "#/anyOf/0"}}]})
+    assert accepts(opens("json_schema", value), tokenizer, "[1, 1]")
+    assert not accepts(opens("json_schema", value), tokenizer, "[2")
+
+
+def test_a_recursive_schema_works(opens, tokenizer):
+    node = {"type": "object", "properties": {"c": {"$ref": "#/$defs/n"}}, "additionalProperties": False}
+    value = schema({"$ref": "#/$defs/n", "$defs": {"n": node}})
+    assert accepts(opens("json_schema", value), tokenizer, '{"c": {"c": {}}}')
+    assert not accepts(opens("json_schema", value), tokenizer, '{"c": 1')
+
+
+REFUSED = {
+    "not": {"not": {"type": "string"}},
+    "uniqueItems": {"type": "array", "uniqueItems": True},
+    "if": {"if": {"type": "string"}, "then": {"minLength": 2}},
+    "contains": {"contains": {"type": "string"}},
+    "dependentRequired": {"dependentRequired": {"a": ["b"]}},
+    "propertyNames": {"propertyNames": {"maxLength": 3}},
+    "unevaluatedProperties": {"unevaluatedProperties": False},
+    "minProperties": {"type": "object", "minProperties": 2},
+    "format": {"type": "string", "format": "idn-email"},
+    "$dynamicRef": {"$dynamicRef": "#a"},
+    "enum": {"enum": []},
+    "$ref": {"$ref": "https://example.org/schema"},
+    "type": {"type": "text"},
+    "items": {"items": [{"type": "string"}]},
+}
+
+
+@pytest.mark.parametrize("keyword", REFUSED)
+@pytest.mark.parametrize("place", ["root", "property"])
+def test_what_cant_be_enforced_is_refused_by_its_keyword(compiler, keyword, place):
+    value = REFUSED[keyword] if place == "root" else {"type": "object", "properties": {"p": REFUSED[keyword]}}
+    support = compiler.supports(ConstraintSpec("json_schema", schema(value)))
+    assert not support
+    assert f"'{keyword}'" in support.reason
+
+
+@pytest.mark.parametrize(
+    "value",
+    [False, {"$ref": "#"}, {"anyOf": [{"$ref": "#"}]}, {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}],
+)
+def test_what_nothing_satisfies_is_refused(compiler, value):
+    assert not compiler.supports(ConstraintSpec("json_schema", schema(value)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [
+        ("json_schema", schema({"allOf": [{"type": "string"}, {"type": "integer"}]})),
+        ("json_schema", schema({"type": "string", "pattern": "(?=a)b"})),
+        ("json_schema", schema({"type": "integer", "minimum": 3, "maximum": 2})),
+        ("json_schema", "{"),
+        ("regex", "("),
+        ("grammar", "start: ("),
+        ("grammar", 'root ::= "a'),
+        ("grammar", "start: nowhere"),
+        ("nonsense", "x"),
+    ],
+)
+def test_a_constraint_that_doesnt_compile_is_an_error_not_free_text(compiler, kind, source):
+    with pytest.raises(ConstraintError):
+        compiler.compile(ConstraintSpec(kind, source))
+
+
+def test_a_schema_is_bounded_in_size_and_nesting(compiler):
+    deep = {"type": "integer"}
+    for _ in range(100):
+        deep = {"type": "array", "items": deep}
+
+    assert "bytes" in compiler.supports(ConstraintSpec("json_schema", schema({"enum": ["x" * 5_000_000]}))).reason
+    assert "deep" in compiler.supports(ConstraintSpec("json_schema", schema(deep))).reason
+    assert "deep" in compiler.supports(ConstraintSpec("json_schema", "[" * 100_000)).reason
+
+
+DOUBLING = {
+    f"l{level}": {"type": "array", "prefixItems": [{"$ref": f"#/$defs/l{level - 1}"}] * 2} for level in range(1, 25)
+}
+
+HARD = {
+    "catastrophic regex": {"type": "string", "pattern": "^(a+)+$"},
+    "nested repeats": {"type": "string", "pattern": "^((a{1,1000}){1,1000}){1,1000}$"},
+    "huge enum": {"enum": [f"value {index}" for index in range(20_000)]},
+    "huge bounds": {"type": "string", "minLength": 10**6, "maxLength": 10**9},
+    "many items": {"type": "array", "minItems": 10**6, "maxItems": 10**9},
+    "huge integers": {"type": "integer", "minimum": -(10**300), "maximum": 10**300},
+    "doubling": {"$defs": {"l0": {"type": "integer"}, **DOUBLING}, "$ref": "#/$defs/l24"},
+    "product of choices": {"allOf": [{"anyOf": [{"required": [f"a{i}{j}"]} for j in range(8)]} for i in range(8)]},
+}
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_a_hard_schema_works_or_is_refused_in_bounded_time(compiler, tokenizer, name):
+    spec = ConstraintSpec("json_schema", schema(HARD[name]))
+    with contextlib.suppress(ConstraintError):
+        assert compiler.compile(spec).compiled.open().mask().any()

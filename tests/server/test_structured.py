@@ -1,0 +1,229 @@
+"""Structured output over HTTP, by a real engine over a tiny model of random weights."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any, Literal
+
+import httpx
+import openai
+import pytest
+from phyla.library import load_with
+from phyla.plugins import discover
+from phyla.settings import flags_from_options, load_settings
+from phyla.testing.tiny import tiny_checkpoint, tiny_config
+from phyla_server.embedded import EmbeddedServer
+from phyla_server.served import served_by
+from pydantic import BaseModel
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "color": {"enum": ["red", "green", "blue"]},
+        "size": {"type": "integer", "minimum": 0, "maximum": 99},
+    },
+    "required": ["color", "size"],
+    "additionalProperties": False,
+}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "thing", "strict": True, "schema": SCHEMA}}
+MESSAGES = [{"role": "user", "content": "Hello"}]
+
+
+class Client:
+    """Ways to talk to one server."""
+
+    def __init__(self, url: str) -> None:
+        self.http = httpx.Client(base_url=url, timeout=60)
+        self.openai = openai.OpenAI(base_url=f"{url}/v1", api_key="any-key", max_retries=0, timeout=60)
+
+    def chat(self, **body: Any) -> httpx.Response:
+        body = {"messages": MESSAGES, "temperature": 1.0, "max_tokens": 200, **body}
+        return self.http.post("/v1/chat/completions", json=body)
+
+    def complete(self, **body: Any) -> httpx.Response:
+        return self.http.post("/v1/completions", json={"prompt": "Hello", "max_tokens": 200, **body})
+
+    def close(self) -> None:
+        self.http.close()
+        self.openai.close()
+
+
+Serve = Callable[..., Client]
+
+
+@pytest.fixture(scope="module")
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+    """Servers by their flags; each is started once."""
+    folder = tiny_checkpoint(tmp_path_factory.mktemp("structured") / "tiny-model", tiny_config("llama"))
+    running: dict[str, Client] = {}
+    with ExitStack() as stack:
+
+        def start(env: Mapping[str, str] | None = None, **options: Any) -> Client:
+            key = json.dumps([env, options], sort_keys=True)
+            if key not in running:
+                manager = discover()
+                flags = {**flags_from_options(options), "--port": 0}
+                chosen = load_settings(manager.settings_sections(), flags=flags, env=env or {})
+                model = stack.enter_context(load_with(str(folder), manager, chosen))
+                server = stack.enter_context(EmbeddedServer(served_by(model, manager, chosen), chosen))
+                client = running[key] = Client(server.url)
+                stack.callback(client.close)
+            return running[key]
+
+        yield start
+
+
+@pytest.fixture
+def client(serve: Serve) -> Client:
+    return serve()
+
+
+def content(response: httpx.Response) -> str:
+    assert response.status_code == 200, response.text
+    return str(response.json()["choices"][0]["message"]["content"])
+
+
+def test_a_schema_is_kept(client):
+    response = client.chat(response_format=FORMAT, seed=1)
+    value = json.loads(content(response))
+    assert value["color"] in ("red", "green", "blue")
+    assert 0 <= value["size"] <= 99
+    assert response.json()["choices"][0]["finish_reason"] == "stop"
+
+
+def test_an_answer_cut_by_its_cap_says_so(client):
+    response = client.chat(response_format=FORMAT, max_tokens=3)
+    assert response.json()["choices"][0]["finish_reason"] == "length"
+
+
+def test_streamed_pieces_are_the_same_answer(client):
+    whole = content(client.chat(response_format=FORMAT, seed=5))
+    frames = client.chat(response_format=FORMAT, seed=5, stream=True).text.split("\n\n")
+    chunks = [json.loads(frame[6:]) for frame in frames if frame.startswith("data: {")]
+    assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == whole
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_json_object_gives_an_object(client, seed):
+    response = client.chat(response_format={"type": "json_object"}, seed=seed, max_tokens=1000)
+    assert isinstance(json.loads(content(response)), dict)
+
+
+@pytest.mark.parametrize("field", ["guided_json", "structured_outputs"])
+def test_a_schema_may_come_bare(client, field):
+    assert set(json.loads(content(client.chat(**{field: SCHEMA})))) == {"color", "size"}
+
+
+def test_regex_choice_and_grammar_are_kept(client):
+    assert re.fullmatch(r"\d{3}-[ab]+x", content(client.chat(guided_regex=r"\d{3}-[ab]{1,5}x")))
+    assert content(client.chat(guided_choice=["yes", "no"])) in ("yes", "no")
+    assert re.fullmatch("a[0-9]b", content(client.chat(guided_grammar='root ::= "a" [0-9] "b"')))
+    assert content(client.chat(structured_outputs={"choice": ["one", "two"]})) in ("one", "two")
+
+
+def test_text_completions_take_the_same_fields(client):
+    text = client.complete(guided_regex="[xyz]{4}").json()["choices"][0]["text"]
+    assert re.fullmatch("[xyz]{4}", text)
+
+
+def test_several_samples_are_bound_each(client):
+    choices = client.chat(response_format=FORMAT, n=3).json()["choices"]
+    assert [set(json.loads(one["message"]["content"])) for one in choices] == [{"color", "size"}] * 3
+
+
+def test_the_first_field_in_order_wins(client):
+    assert content(client.chat(guided_choice=["no"], guided_grammar='root ::= "yes"')) == "yes"
+
+
+def test_the_official_client_parses_its_models(client):
+    class Thing(BaseModel):
+        color: Literal["red", "green"]
+        flag: bool
+
+    answer = client.openai.chat.completions.parse(
+        model="m", messages=MESSAGES, response_format=Thing, temperature=1.0, max_tokens=200
+    )
+    assert isinstance(answer.choices[0].message.parsed, Thing)
+
+
+@pytest.mark.parametrize(
+    ("schema", "named"),
+    [
+        ({"type": "array", "uniqueItems": True}, "'uniqueItems'"),
+        ({"enum": []}, "'enum'"),
+        (False, "false"),
+        ({"$ref": "https://example.org/s"}, "'$ref'"),
+        ({"type": "string", "pattern": "(?=a)"}, "look-ahead"),
+        ({"allOf": [{"type": "string"}, {"type": "null"}]}, "nsatisfiable"),
+    ],
+)
+def test_what_cant_be_enforced_is_a_400_that_names_it(client, schema, named):
+    response = client.chat(response_format={"type": "json_schema", "json_schema": {"name": "s", "schema": schema}})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "response_format"
+    assert named in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"response_format": {"type": "xml"}},
+        {"response_format": {"type": "json_schema"}},
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": 3}}},
+        {"guided_grammar": "root ::= ("},
+        {"guided_regex": "("},
+        {"guided_choice": []},
+        {"guided_choice": ["a", 1]},
+        {"structured_outputs": {"regex": "a", "choice": ["a"]}},
+        {"guided_json": "{"},
+    ],
+)
+def test_what_is_malformed_is_a_400(client, body):
+    assert client.chat(**body).status_code == 400
+    assert client.complete(**body).status_code == 400
+
+
+def test_type_text_is_no_constraint(client):
+    assert client.chat(response_format={"type": "text"}, max_tokens=3).status_code == 200
+
+
+def test_without_an_engine_a_constraint_is_refused(serve):
+    response = serve(proposer="none").chat(response_format=FORMAT)
+    assert response.status_code == 400
+    assert "--proposer" in response.json()["error"]["message"]
+
+
+def test_fallback_asks_in_words_and_warns(serve):
+    client = serve(structured_fallback="warn")
+    schema = {"type": "array", "uniqueItems": True}
+    plain = client.chat(max_tokens=2)
+
+    response = client.chat(guided_json=schema, max_tokens=2)
+
+    assert response.status_code == 200
+    assert "uniqueItems" in response.headers["warning"]
+    assert response.headers["warning"].endswith("falling back to prompt injection")
+    assert response.json()["usage"]["prompt_tokens"] > plain.json()["usage"]["prompt_tokens"]
+    assert "warning" not in plain.headers
+
+
+def test_what_can_be_enforced_is_enforced_under_fallback(serve):
+    response = serve(structured_fallback="warn").chat(guided_choice=["yes", "no"])
+    assert content(response) in ("yes", "no")
+    assert "warning" not in response.headers
+
+
+def test_the_kill_switch_implies_the_fallback(serve):
+    client = serve(env={"PHYLA_GRAMMAR": "0"})
+    response = client.chat(response_format=FORMAT, max_tokens=2)
+    text = client.complete(guided_choice=["yes"], max_tokens=2, stream=True)
+    assert response.headers["warning"].startswith("grammar not enforced: ")
+    assert text.headers["warning"].endswith("no prompt injection on /v1/completions")
+
+
+def test_models_say_whether_structured_output_is_enforced(serve, client):
+    assert client.http.get("/v1/models").json()["data"][0]["structured_output"] is True
+    assert serve(proposer="none").http.get("/v1/models").json()["data"][0]["structured_output"] is False
