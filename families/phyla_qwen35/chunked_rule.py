@@ -15,6 +15,10 @@ from phyla_qwen35.delta_rule import for_value_heads
 
 CHUNK = 64
 
+CHUNKED_FROM = 16
+"""Positions from which a chunk, filled up with nothing, is faster than single positions: measured twice as fast at 16
+and eight times at 1024, on two CPU cores with 16 heads of 128."""
+
 
 def chunked_rule(
     queries: mx.array, keys: mx.array, values: mx.array, log_kept: mx.array, rates: mx.array, state: mx.array

@@ -11,7 +11,7 @@ from phyla.nn.activation import fused
 from phyla.nn.linear import FusedLinear, Linear
 from phyla.nn.norm import RMSNorm
 
-from phyla_qwen35.chunked_rule import CHUNK, chunked_rule
+from phyla_qwen35.chunked_rule import CHUNKED_FROM, chunked_rule
 from phyla_qwen35.config import DeltaSizes
 from phyla_qwen35.delta_rule import RulePosition, compiled, kept_share, log_decay, normalised, position, recurrent_rule
 from phyla_qwen35.describe import CONV, STATE
@@ -180,8 +180,8 @@ class GatedDeltaLayer:
         B, L = step.num_rows, step.width
         parts = [part.reshape(B, L, -1) for part in self.inputs(hidden, step.route)]
         mixed, gate, rate, decay = parts
-        # The chunked form pays from a chunk on; the exact route computes what mlx-lm does.
-        is_chunked = step.route == "fast" and L >= CHUNK
+        # The exact route computes what mlx-lm does, position by position.
+        is_chunked = step.route == "fast" and L >= CHUNKED_FROM
         run = self.recurrence.chunked if is_chunked else self.recurrence.recurrent
         mixed_over = cache.advance({MIXED: mixed, DECAY: decay, RATE: rate}, run, step.num_real)
         gated = self.recurrence.kernels.gated(gate.reshape(mixed_over.shape), self.norm(mixed_over))

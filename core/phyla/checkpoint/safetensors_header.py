@@ -96,6 +96,8 @@ def _header_bytes(prefix: bytes, num_bytes: int, what: str) -> int:
 
 
 def _metadata(value: Any, what: str) -> Mapping[str, str]:
+    if value is None:
+        return {}  # What MLX writes for a file without any.
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise DamagedCheckpoint(f"The __metadata__ of {what} isn't a map of texts.")
     return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from phyla.errors import UnsupportedModel
 from phyla.nn.activation import GatedActivation
 from phyla.nn.weight import Weight
 
@@ -17,18 +18,24 @@ class ExpertLinear:
     Args:
         weight: the matrices of all experts below each other: (experts * outputs, inputs), dense or quantised.
         num_experts: how many there are.
+
+    Raises:
+        UnsupportedModel: MLX has no product of such matrices on this device.
     """
 
     def __init__(self, weight: Weight, num_experts: int) -> None:
         assert weight.num_rows % num_experts == 0, "experts of one layer are alike"
         self.form = weight.form
         self._data = _split(weight.data, num_experts)
+        if self.form is None:
+            _check_product(self._data.dtype)
         self._scales = None if weight.scales is None else _split(weight.scales, num_experts)
         self._biases = None if weight.biases is None else _split(weight.biases, num_experts)
 
     @classmethod
     def of_matrices(cls, matrices: mx.array) -> ExpertLinear:
         """From dense matrices, (experts, outputs, inputs), which may be a view."""
+        _check_product(matrices.dtype)
         made = cls.__new__(cls)
         made.form, made._data, made._scales, made._biases = None, matrices, None, None
         return made
@@ -100,6 +107,15 @@ class GatedExperts:
     @property
     def arrays(self) -> list[mx.array]:
         return [*self.gate.arrays, *self.up.arrays, *self.down.arrays]
+
+
+def _check_product(dtype: mx.Dtype) -> None:
+    """Found out here and not in the middle of a request."""
+    if dtype != mx.float32 and mx.default_device().type == mx.DeviceType.cpu:
+        raise UnsupportedModel(
+            "MLX multiplies experts in full precision on a CPU in float32 only. Use --dtype float32, or a checkpoint "
+            "whose experts are quantised."
+        )
 
 
 def _split(stacked: mx.array, num_experts: int) -> mx.array:

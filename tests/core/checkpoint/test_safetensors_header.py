@@ -39,6 +39,12 @@ def test_a_file_that_mlx_wrote_is_read_alike(tmp_path: Path) -> None:
     assert header.metadata["format"] == "mlx"
 
 
+def test_a_file_that_mlx_wrote_without_metadata_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    mx.save_safetensors(str(path), {"a": mx.ones((2,))})
+    assert read_header(path, "tiny").metadata == {}
+
+
 HOSTILE: dict[str, tuple[dict[str, Any] | bytes, bytes]] = {
     "a range past the file": ({"a": entry(0, 4)}, b"\0" * 8),
     "overlapping ranges": ({"a": entry(0, 2), "b": entry(4, 2)}, b"\0" * 12),
