@@ -1,6 +1,7 @@
 """What HTTP adds to a token: the same scripted engine read through the library and through the server.
 
-The model says what it is told, so what differs between the two is the server and a client reading its stream.
+The model says what it is told, so what differs between the two is the server. Its clients run in a process of their own;
+the library's readers are threads beside the engine.
 """
 
 from __future__ import annotations
@@ -9,9 +10,14 @@ import argparse
 import http.client
 import json
 import statistics
+import subprocess
+import sys
 import time
+import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 from phyla import Settings
@@ -27,6 +33,8 @@ from phyla_server.settings import ServerSettings
 from benchmarks.measurement import interval_95, versions, write_result
 
 NUM_TOKENS = 1000
+CLIENTS = (1, 8)
+LONG_PROMPT_TOKENS = 1000
 PROMPT = "Hello"
 
 
@@ -37,30 +45,46 @@ def main() -> None:
     tokenizer = CharacterTokenizer()
     binding = scripted_binding(tokenizer, repeat(tokenizer.encode("abcdefgh ")))
     with running(scripted_spec(binding, tokenizer)) as (engine, _log), served(engine, tokenizer) as server:
-        library_milliseconds(engine, tokenizer)
-        server_milliseconds(server.url)
-        samples = []
-        for number in range(pairs):
-            measured = {}
-            for side in ("library", "server") if number % 2 == 0 else ("server", "library"):
-                one = library_milliseconds(engine, tokenizer) if side == "library" else server_milliseconds(server.url)
-                measured[side] = one
-            samples.append(measured)
-    added = [sample["server"] - sample["library"] for sample in samples]
-    low, high = interval_95(added)
+        by_clients = {count: paired(engine, tokenizer, server.url, count, pairs) for count in CLIENTS}
+        first_frames = [first_frame_milliseconds(server.url) for _ in range(3 * pairs)]
     result = {
         "versions": versions("phyla", "mlx", "litestar", "uvicorn"),
         "num_tokens": NUM_TOKENS,
-        "summary": {
-            "library_ms_per_token": round(statistics.fmean(one["library"] for one in samples), 3),
-            "server_ms_per_token": round(statistics.fmean(one["server"] for one in samples), 3),
-            "added_ms_per_token": round(statistics.fmean(added), 3),
-            "added_interval_95": [round(low, 3), round(high, 3)],
-            "pairs": pairs,
+        "summary": {str(count): summary(samples, count) for count, samples in by_clients.items()},
+        "first_frame": {
+            "num_prompt_tokens": LONG_PROMPT_TOKENS,
+            "median_ms": round(statistics.median(first_frames), 1),
+            "worst_ms": round(max(first_frames), 1),
         },
-        "samples": samples,
+        "samples": {str(count): samples for count, samples in by_clients.items()},
     }
     write_result("server_cost", f"--pairs {pairs}", result)
+
+
+def paired(engine: Engine, tokenizer: CharacterTokenizer, url: str, count: int, pairs: int) -> list[dict[str, float]]:
+    """Milliseconds per token as each of `count` readers sees them, library and server in turn; the first is warm-up."""
+    samples = []
+    for number in range(pairs + 1):
+        measured = {}
+        for side in ("library", "server") if number % 2 == 0 else ("server", "library"):
+            measured[side] = (
+                library_milliseconds(engine, tokenizer, count) if side == "library" else server_milliseconds(url, count)
+            )
+        samples.append(measured)
+    return samples[1:]
+
+
+def summary(samples: list[dict[str, float]], count: int) -> dict[str, Any]:
+    """A step serves all clients, so what it grew by is shared among them."""
+    added = [(sample["server"] - sample["library"]) / count for sample in samples]
+    low, high = interval_95(added)
+    return {
+        "library_ms_per_token": round(statistics.fmean(one["library"] for one in samples), 3),
+        "server_ms_per_token": round(statistics.fmean(one["server"] for one in samples), 3),
+        "added_ms_per_token": round(statistics.fmean(added), 3),
+        "added_interval_95": [round(low, 3), round(high, 3)],
+        "pairs": len(samples),
+    }
 
 
 @contextmanager
@@ -81,33 +105,45 @@ def served(engine: Engine, tokenizer: CharacterTokenizer) -> Iterator[EmbeddedSe
         renderer.close()
 
 
-def library_milliseconds(engine: Engine, tokenizer: CharacterTokenizer) -> float:
+def library_milliseconds(engine: Engine, tokenizer: CharacterTokenizer, count: int) -> float:
+    with ThreadPoolExecutor(count) as pool:
+        return statistics.fmean(pool.map(lambda _: library_stream(engine, tokenizer), range(count)))
+
+
+def library_stream(engine: Engine, tokenizer: CharacterTokenizer) -> float:
     from phyla.request import Rendered, Request, SamplingParams
 
     request = Request(
-        request_id=f"library-{time.perf_counter_ns()}",
+        request_id=f"library-{uuid.uuid4().hex}",
         rendered=Rendered(ids=tuple(tokenizer.encode(PROMPT))),
         sampling=SamplingParams(temperature=0.0),
         max_tokens=NUM_TOKENS,
     )
     arrivals = [time.perf_counter() for piece in Answers(engine).stream(request) if piece.token_id is not None]
-    return per_token(arrivals)
-
-
-def server_milliseconds(url: str) -> float:
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
-    body = {"prompt": PROMPT, "max_tokens": NUM_TOKENS, "temperature": 0, "stream": True}
-    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    assert response.status == 200, response.read()
-    arrivals = [time.perf_counter() for line in response if line.startswith(b"data: {")]
-    connection.close()
-    return per_token(arrivals)
-
-
-def per_token(arrivals: list[float]) -> float:
     assert len(arrivals) >= NUM_TOKENS, f"{len(arrivals)} of {NUM_TOKENS} tokens came"
     return (arrivals[-1] - arrivals[0]) / (len(arrivals) - 1) * 1e3
+
+
+def server_milliseconds(url: str, count: int) -> float:
+    body = json.dumps({"prompt": PROMPT, "max_tokens": NUM_TOKENS, "temperature": 0, "stream": True})
+    command = [sys.executable, "-m", "benchmarks.stream_clients", f"{url}/v1/completions", str(count), body]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+    return statistics.fmean(json.loads(answer.stdout))
+
+
+def first_frame_milliseconds(url: str) -> float:
+    """From sending a long prompt to the first byte of its stream: parsing, tokenising, admission, prefill, one token."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+    body = {"prompt": "a" * LONG_PROMPT_TOKENS, "max_tokens": 1, "temperature": 0, "stream": True}
+    connection.connect()
+    started = time.perf_counter()
+    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    response.readline()
+    elapsed = (time.perf_counter() - started) * 1e3
+    response.read()
+    connection.close()
+    return elapsed
 
 
 if __name__ == "__main__":

@@ -49,15 +49,22 @@ def starter_vs_mlx_lm(result: Result) -> str:
 
 
 def server_cost(result: Result) -> str:
-    one = result["summary"]
-    low, high = one["added_interval_95"]
     rows = [
-        "| library | server, streamed | added by HTTP (95% interval) |",
-        "| --- | --- | --- |",
-        f"| {one['library_ms_per_token']} ms per token | {one['server_ms_per_token']} ms per token "
-        f"| {one['added_ms_per_token']} ms ({low} to {high}) |",
+        "| clients | library | server, streamed | added by HTTP per token and client (95% interval) |",
+        "| --- | --- | --- | --- |",
     ]
-    return "\n".join([*rows, "", where(result)])
+    for clients, one in result["summary"].items():
+        low, high = one["added_interval_95"]
+        rows.append(
+            f"| {clients} | {one['library_ms_per_token']} ms per token | {one['server_ms_per_token']} ms per token "
+            f"| {one['added_ms_per_token']} ms ({low} to {high}) |"
+        )
+    first = result["first_frame"]
+    sentence = (
+        f"From sending a prompt of {first['num_prompt_tokens']} tokens to the first byte of its stream: "
+        f"{first['median_ms']} ms (median), {first['worst_ms']} ms at worst."
+    )
+    return "\n".join([*rows, "", sentence, "", where(result)])
 
 
 def where(result: Result) -> str:

@@ -13,14 +13,14 @@ from phyla.sampling.settings import SamplingSettings
 import phyla_server
 from phyla_server.encoder import dump
 from phyla_server.errors import ApiError
-from phyla_server.openapi import ENDPOINTS, ModelOperation
+from phyla_server.openapi import ENDPOINTS, JsonOperation, ModelOperation
 from phyla_server.serving import Serving
 
 OWNED_BY = "phyla"
 
 
 def model_routes(serving: Serving) -> list[HTTPRouteHandler]:
-    @get("/v1", summary="What this server is and serves", tags=["discovery"])
+    @get("/v1", operation_class=JsonOperation, summary="What this server is and serves", tags=["discovery"])
     async def index() -> Response[bytes]:
         body = {
             "name": OWNED_BY,
@@ -30,7 +30,7 @@ def model_routes(serving: Serving) -> list[HTTPRouteHandler]:
         }
         return Response(dump(body), media_type="application/json")
 
-    @get("/v1/models", summary="List the models", tags=["openai"])
+    @get("/v1/models", operation_class=JsonOperation, summary="List the models", tags=["openai"])
     async def list_models() -> Response[bytes]:
         return Response(dump({"object": "list", "data": model_objects(serving)}), media_type="application/json")
 

@@ -12,7 +12,7 @@ from phyla_server.encoder import dump
 from phyla_server.errors import bad_request
 from phyla_server.fields import Fields
 from phyla_server.incoming import caller_of, receive
-from phyla_server.openapi import FlushOperation, HealthOperation, SessionOperation
+from phyla_server.openapi import FlushOperation, HealthOperation, JsonOperation, SessionOperation
 from phyla_server.routes.access import ADMIN
 from phyla_server.serving import Serving
 
@@ -32,7 +32,7 @@ def ops_routes(serving: Serving) -> list[HTTPRouteHandler]:
         body = dump({"status": "unavailable", "reason": state.reason}) if knows_why else UNAVAILABLE
         return Response(body, status_code=503, media_type="application/json")
 
-    @get("/stats", summary="Counters of the engine and its caches", tags=["operations"])
+    @get("/stats", operation_class=JsonOperation, summary="Counters of the engine and its caches", tags=["operations"])
     async def stats() -> Response[bytes]:
         server = {
             "owner": serving.owner,
