@@ -1,7 +1,7 @@
 """What HTTP adds to a token: the same scripted engine read through the library and through the server.
 
-The model says what it is told, so what differs between the two is the server. Its clients run in a process of their own;
-the library's readers are threads beside the engine.
+The model says what it is told, so what differs between the two is the server. Its clients run in a process of their
+own; the library's readers are threads beside the engine.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def server_milliseconds(url: str, count: int) -> float:
 
 
 def first_frame_milliseconds(url: str) -> float:
-    """From sending a long prompt to the first byte of its stream: parsing, tokenising, admission, prefill, one token."""
+    """From sending a long prompt to its stream's first byte: parsing, tokenising, admission, prefill, one token."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
     body = {"prompt": "a" * LONG_PROMPT_TOKENS, "max_tokens": 1, "temperature": 0, "stream": True}
     connection.connect()

@@ -10,8 +10,10 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 
-NUM_EXAMPLES = 25
 OPERATIONS = [endpoint.replace("{id}", "{model_id}") for endpoint in ENDPOINTS if "schema" not in endpoint]
+QUICK = settings(
+    max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
 CHECKS = [not_a_server_error, response_schema_conformance, status_code_conformance]
 
 
