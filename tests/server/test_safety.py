@@ -92,6 +92,13 @@ def test_admin_routes_need_an_admin_key_once_keys_are_configured(serve):
     assert running.http.post("/admin/cache/flush", headers=bearer(ADMIN)).json()["durable"] is True
 
 
+def test_without_keys_nobody_is_an_admin_beyond_loopback(serve):
+    response = serve(host="0.0.0.0", insecure=True).http.post("/admin/cache/flush")
+
+    assert response.status_code == 403
+    assert response.json()["error"]["code"] == "admin_only"
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from phyla.errors import UnknownName, UsageError
 from phyla.output import PLAIN, OutputParserFactory, ParserContext, PlainParser, ReasoningDelta, choose_parser
 
@@ -47,7 +48,7 @@ def test_reasoning_is_what_stands_between_the_markers_at_the_beginning(context, 
 def test_however_an_answer_is_cut_it_reads_the_same(answer, cuts, context):
     whole = "".join(answer)
     edges = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
-    pieces = [whole[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    pieces = [whole[start:end] for start, end in itertools.pairwise(edges)]
 
     assert read(context, *pieces) == read(context, whole)
 
