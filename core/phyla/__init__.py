@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from phyla.checkpoint import Checkpoint, CheckpointOpener, TensorInfo
-    from phyla.draft import ConstraintEngine, DraftFacts, DraftMethod, DraftProvider, Observed, Span, SpanSource
+    from phyla.draft import (
+        ConstraintEngine,
+        Drafter,
+        DraftFacts,
+        DraftMethod,
+        DraftProvider,
+        DraftTarget,
+        LoadableDrafter,
+        Observed,
+        RowProposal,
+        Span,
+        SpanSource,
+    )
     from phyla.draft.fill import FillSource
     from phyla.errors import PhylaError
     from phyla.hookspecs import hookimpl
@@ -34,12 +46,15 @@ _HOMES = {
     "DraftFacts": "phyla.draft",
     "DraftMethod": "phyla.draft",
     "DraftProvider": "phyla.draft",
+    "DraftTarget": "phyla.draft",
+    "Drafter": "phyla.draft",
     "Family": "phyla.model",
     "FillSource": "phyla.draft.fill",
     "KVScheme": "phyla.kv",
     "LayerSpec": "phyla.kv",
     "LayerState": "phyla.kv",
     "LoadOptions": "phyla.model",
+    "LoadableDrafter": "phyla.draft",
     "Model": "phyla.library",
     "ModelBinding": "phyla.model.binding",
     "ModelFacts": "phyla.model",
@@ -52,6 +67,7 @@ _HOMES = {
     "PluginSettings": "phyla.settings",
     "Rendered": "phyla.request",
     "Request": "phyla.request",
+    "RowProposal": "phyla.draft",
     "SamplingParams": "phyla.request",
     "Settings": "phyla.settings",
     "Span": "phyla.draft",
@@ -73,12 +89,15 @@ __all__ = [
     "DraftFacts",
     "DraftMethod",
     "DraftProvider",
+    "DraftTarget",
+    "Drafter",
     "Family",
     "FillSource",
     "KVScheme",
     "LayerSpec",
     "LayerState",
     "LoadOptions",
+    "LoadableDrafter",
     "Model",
     "ModelBinding",
     "ModelFacts",
@@ -91,6 +110,7 @@ __all__ = [
     "PluginSettings",
     "Rendered",
     "Request",
+    "RowProposal",
     "SamplingParams",
     "Settings",
     "Span",

@@ -17,8 +17,8 @@ from phyla.engine.records import EngineStarted, Record, StepFinished
 from phyla.engine.settings import EngineSettings
 from phyla.engine.trace import TraceSettings
 from phyla.kv.plain import dtype_bytes
-from phyla.kv.prefix import DraftPart, PrefixIndex, PrefixNamespace, PrefixSettings, TokenMemory
-from phyla.kv.row_state import RowState, draft_set
+from phyla.kv.prefix import PrefixIndex, PrefixNamespace, PrefixSettings, TokenMemory
+from phyla.kv.row_state import RowState
 from phyla.plugins import plugin_border
 from phyla.selection.settings import SelectionSettings
 from phyla.tokenizer.render import PromptRenderer
@@ -53,7 +53,7 @@ def engine_spec(
             namespace=PrefixNamespace(plan.fingerprint, ",".join(plan.layer_schemes), plan.identity.digest()),
             chunk_tokens=plan.identity.prefill_chunk,
             memory=TokenMemory(tokenizer, settings.section(PrefixSettings).remembered_texts),
-            draft=_wanted_set(drafting),
+            draft=WantedSet.of(drafting),
             pressure=_pressure(admission, plan),
             adapter_identity=binding.adapter_identity,
         )
@@ -97,21 +97,13 @@ def _pressure(admission: Admission, plan: Plan) -> Pressure:
     return Pressure(admission.memory_budget_bytes or share, mx.get_active_memory, admission.fit.row_bytes)
 
 
-def _wanted_set(drafting: Drafting | None) -> WantedSet | None:
-    """The states that the method keeps per row; many keep none."""
-    if drafting is None or not drafting.provider.facts.layout:
-        return None
-    facts = drafting.provider.facts
-    return WantedSet(draft_set(drafting.method), DraftPart(facts.identity, facts.lag), facts.num_recomputed)
-
-
 def _drafting(parts: Parts, binding: ModelBinding, settings: Settings) -> Drafting | None:
     """On the engine thread: a method may load weights of its own."""
     if parts.method is None:
         return None
     name = parts.method.value.name
     with plugin_border(parts.method.plugin, f"loading draft method '{name}'"):
-        provider = parts.method.value.create(binding, parts.drafter)
+        provider = parts.method.value.create(binding, parts.loadable_drafter())
     chosen, asked = settings.section(DraftSettings), settings.section(SelectionSettings).num_draft_tokens
     return Drafting(
         method=name,

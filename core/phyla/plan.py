@@ -75,6 +75,10 @@ class Plan:
     """Scheme identity per layer of the layout (`plain` where the scheme doesn't reach)."""
 
     drafter_reference: str | None = None
+    drafter_family: str | None = None
+    """Of a drafter that is a model of its own."""
+
+    drafter_model: ModelFacts | None = None
     draft_facts: DraftFacts | None = None
     num_draft_tokens: int | None = None
     """Most tokens drafted at once; None is the method's own number."""

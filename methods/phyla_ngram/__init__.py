@@ -12,7 +12,7 @@ from phyla import DraftFacts, DraftMethod, PluginSettings, Settings, hookimpl
 from phyla_ngram.settings import NgramSettings
 
 if TYPE_CHECKING:
-    from phyla import Checkpoint, DraftProvider, ModelBinding
+    from phyla import DraftProvider, LoadableDrafter, ModelBinding
 
 phyla_api = 1
 
@@ -29,7 +29,7 @@ def phyla_settings() -> type[PluginSettings]:
 def phyla_methods(settings: Settings) -> list[DraftMethod]:
     facts = DraftFacts(max_tokens=MAX_DRAFT_TOKENS)
 
-    def create(target: ModelBinding, drafter: Checkpoint | None) -> DraftProvider:
+    def create(target: ModelBinding, drafter: LoadableDrafter | None) -> DraftProvider:
         from phyla_ngram.provider import NgramProvider
 
         return NgramProvider(facts, settings.section(NgramSettings))
@@ -38,7 +38,7 @@ def phyla_methods(settings: Settings) -> list[DraftMethod]:
         DraftMethod(
             name="ngram",
             create=create,
-            describe=lambda drafter: facts,
+            describe=lambda target, drafter: facts,
             description="proposes what followed the same tokens the first time; for edits and quoting",
         )
     ]

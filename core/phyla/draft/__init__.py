@@ -4,7 +4,7 @@ Exported here are the mlx-free contracts; the verifier is in `phyla.draft.verify
 """
 
 from phyla.draft.constraint import CompiledConstraint, Constraint, ConstraintEngine
-from phyla.draft.method import DraftFacts, DraftMethod, DraftProvider
+from phyla.draft.method import Drafter, DraftFacts, DraftMethod, DraftProvider, DraftTarget, LoadableDrafter
 from phyla.draft.span import Observed, RowProposal, Span, SpanSource
 
 __all__ = [
@@ -14,6 +14,9 @@ __all__ = [
     "DraftFacts",
     "DraftMethod",
     "DraftProvider",
+    "DraftTarget",
+    "Drafter",
+    "LoadableDrafter",
     "Observed",
     "RowProposal",
     "Span",

@@ -12,12 +12,53 @@ from phyla.kv.scheme import SUPPORTED, KVScheme, Support, Tier
 if TYPE_CHECKING:
     from phyla.checkpoint import Checkpoint
     from phyla.draft.span import RowProposal, Span, SpanSource
-    from phyla.kv.layer_spec import Layout
+    from phyla.kv.layer_spec import LayerSpec, Layout
     from phyla.kv.state import LayerState
     from phyla.model.binding import ModelBinding
     from phyla.model.facts import ModelFacts
+    from phyla.model.load_options import LoadOptions
     from phyla.model.step import Tap
     from phyla.request import Request
+
+
+@dataclass(frozen=True)
+class DraftTarget:
+    """What a method has to fit, from headers alone."""
+
+    checkpoint: Checkpoint
+    facts: ModelFacts
+    scheme: KVScheme | None = None
+    """The one that isn't plain, where there is one."""
+
+
+@dataclass(frozen=True)
+class Drafter:
+    """A drafter's checkpoint, from headers alone."""
+
+    checkpoint: Checkpoint
+    model: ModelFacts | None = None
+    """As the family that knows it describes it, for methods whose drafter is a model of its own."""
+
+
+@dataclass(frozen=True)
+class LoadableDrafter(Drafter):
+    """A drafter on the engine thread, where it may be loaded."""
+
+    options: LoadOptions = field(kw_only=True)
+    """The target's: the same device, dtype and form of the weights."""
+
+    family_bind: Callable[[], ModelBinding] | None = None
+
+    def bind(self) -> ModelBinding:
+        """Load it as a model of its own."""
+        assert self.family_bind is not None, "the method doesn't say that its drafter is a model"
+        return self.family_bind()
+
+    def new_state(self, layer: LayerSpec) -> LayerState:
+        """An empty state of one of its layers: drafters store plainly."""
+        from phyla.kv.plain import create_plain
+
+        return create_plain(layer, self.options.backend, self.options.dtype)
 
 
 @dataclass(frozen=True)
@@ -37,6 +78,10 @@ class DraftFacts:
     lag: int = 0
     """Tokens by which the draft set is behind the target's after a step."""
 
+    follows_from_tokens: bool = False
+    """The set can be computed from token ids alone, so that a prefix that came without one costs a second reading,
+    and steps needn't be told one by one. Otherwise such a row isn't drafted for."""
+
     num_recomputed: int = 1
     """Tokens the target forwards again after a prefix hit so that the set can go on."""
 
@@ -45,6 +90,9 @@ class DraftFacts:
 
     identity: str = ""
     """Weights and settings that decide its state; part of a stored draft set's key."""
+
+    notes: tuple[str, ...] = ()
+    """What is worth knowing about this pair of models; the plan shows them."""
 
 
 class DraftProvider(ABC):
@@ -58,7 +106,9 @@ class DraftProvider(ABC):
 
         Args:
             request: whose row it is.
-            states: the row's draft set: empty, or adopted from a prefix hit.
+            states: the row's draft set: empty, or what came with a prefix, which may be behind the target's. The
+                source appends to it, takes back in windows of its own what `observe` doesn't confirm, and leaves none
+                open after `observe`.
         """
 
     def propose(self, rows: Sequence[RowProposal]) -> list[Span | None]:
@@ -70,11 +120,11 @@ class DraftProvider(ABC):
         return []
 
 
-def _supports_everything(facts: ModelFacts, scheme: KVScheme | None) -> Support:
+def _supports_everything(target: DraftTarget, drafter: Drafter | None) -> Support:
     return SUPPORTED
 
 
-def _nothing_to_describe(drafter: Checkpoint | None) -> DraftFacts:
+def _nothing_to_describe(target: DraftTarget, drafter: Drafter | None) -> DraftFacts:
     return DraftFacts()
 
 
@@ -83,7 +133,7 @@ class DraftMethod:
     """One way to draft, as `phyla_methods` gives it."""
 
     name: str
-    create: Callable[[ModelBinding, Checkpoint | None], DraftProvider]
+    create: Callable[[ModelBinding, LoadableDrafter | None], DraftProvider]
     """`(target, drafter) -> provider`, on the engine thread; imports its heavy modules here."""
 
     detect: Callable[[Checkpoint], bool] = lambda drafter: False
@@ -92,14 +142,19 @@ class DraftMethod:
     bundled: Callable[[Checkpoint], Checkpoint | None] = lambda target: None
     """A drafter that travels inside the target's checkpoint, or None."""
 
-    describe: Callable[[Checkpoint | None], DraftFacts] = field(default=_nothing_to_describe)
-    """Facts of the drafter (None: the method needs no artifact); headers only."""
+    describe: Callable[[DraftTarget, Drafter | None], DraftFacts] = field(default=_nothing_to_describe)
+    """Facts of the drafter (None: the method needs no artifact) beside that target; headers only."""
 
-    supports: Callable[[ModelFacts, KVScheme | None], Support] = field(default=_supports_everything)
+    supports: Callable[[DraftTarget, Drafter | None], Support] = field(default=_supports_everything)
+    """Yes, or why this drafter can't draft for that target; asked before `describe` and before anything loads."""
+
     aliases: tuple[str, ...] = ()
     """Other names users may write."""
 
     needs_drafter: bool = False
+    drafter_is_model: bool = False
+    """Its drafter is a language model: selection looks for a family that binds it, and `create` gets it bound."""
+
     auto: bool = False
     """Whether `auto` may choose it when a drafter was found."""
 

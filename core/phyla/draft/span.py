@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import mlx.core as mx
 
     from phyla.model.step import Tap
+    from phyla.sampling.sampler import RowSampler
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,9 @@ class Observed:
 
     tokens: tuple[int, ...]
     """Tokens that this step computed and kept, in order: they are in the target's state now."""
+
+    start: int = 0
+    """Tokens that the target's state held before: the position of the first of `tokens`."""
 
     num_drafted: int = 0
     num_accepted: int = 0
@@ -68,6 +72,12 @@ class RowProposal:
     source: SpanSource
     history: Sequence[int]
     room: int
+    sampler: RowSampler | None = None
+    """How the row's tokens are drawn. A drafter that draws with it, from the key of the same step, proposes what the
+    target draws as often as their distributions agree. None is greedy."""
+
+    step: int = 0
+    """Tokens drawn before: the step of the first draft in the row's random stream."""
 
 
 def first_nonempty(sources: Sequence[SpanSource], history: Sequence[int], room: int) -> Span | None:

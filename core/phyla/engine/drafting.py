@@ -30,13 +30,16 @@ class RowDrafting:
     length: DraftLength
     usage: SpeculationUsage
     looks_at_every_step: bool
-    """It keeps state, so that every step waits for the host and is told to it."""
+    """It needs hidden rows of every step, so that each waits for the host and is told to it."""
 
+    state: RowState
     is_off: bool = False
 
     def turn_off(self, reason: str) -> None:
+        """Draft no more for this row; what its draft set holds may be half a step, so it goes too."""
         self.is_off = True
         self.usage.reason = reason
+        self.state.drop_set(draft_set(self.usage.method))
 
     def stepped_plainly(self, *, num_emitted: int) -> None:
         """A token came out of the pipeline, without a proposal."""
@@ -72,17 +75,23 @@ class Drafting:
     def open(self, request: Request, state: RowState) -> RowDrafting:
         """A row's own; gives its state an empty draft set where none came with a prefix."""
         name = draft_set(self.method)
+        facts = self.provider.facts
         usage = SpeculationUsage(self.method)
+        is_missing = bool(facts.layout) and name not in state.sets and state.num_tokens > 0
         if name not in state.sets:
             state.add_set(name, self.provider.new_states())
-            if state.num_tokens and self.provider.facts.layout:
-                usage.reason = "the prefix came without the drafter's state"
-        return RowDrafting(
+        drafting = RowDrafting(
             source=self.provider.open(request, state.sets[name]),
             length=DraftLength(self.most_tokens, self.costs if self.is_adaptive else None),
             usage=usage,
-            looks_at_every_step=bool(self.provider.facts.layout or self.provider.facts.taps),
+            looks_at_every_step=bool(facts.taps),
+            state=state,
         )
+        if is_missing and facts.follows_from_tokens:
+            usage.reason = "the prefix came without the drafter's state, so the drafter read it again"
+        elif is_missing:
+            drafting.turn_off("the prefix came without the drafter's state")
+        return drafting
 
     def propose(self, rows: Sequence[Row]) -> dict[int, Span]:
         """Spans by the index of their row; rows that want none have none."""
@@ -94,7 +103,7 @@ class Drafting:
             # One less than it may still emit: the last token comes from the target itself.
             room = min(drafting.length.wanted(len(rows)), row.max_tokens - row.num_emitted - 1)
             if room > 0:
-                asked.append(RowProposal(index, drafting.source, row.history, room))
+                asked.append(RowProposal(index, drafting.source, row.history, room, row.sampler, row.num_drawn))
         if not asked:
             return {}
         try:

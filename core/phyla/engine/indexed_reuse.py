@@ -19,8 +19,10 @@ from phyla.kv.prefix import (
     TokenMemory,
     plan_boundaries,
 )
+from phyla.kv.row_state import draft_set
 
 if TYPE_CHECKING:
+    from phyla.engine.drafting import Drafting
     from phyla.engine.pressure import Pressure
     from phyla.kv.row_state import RowState
     from phyla.request import Request
@@ -37,6 +39,14 @@ class WantedSet:
     name: str
     part: DraftPart
     num_recomputed: int = 1
+
+    @classmethod
+    def of(cls, drafting: Drafting | None) -> WantedSet | None:
+        """What the method keeps per row; many keep nothing."""
+        if drafting is None or not drafting.provider.facts.layout:
+            return None
+        facts = drafting.provider.facts
+        return cls(draft_set(drafting.method), DraftPart(facts.identity, facts.lag), facts.num_recomputed)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class Reading:
         start = state.num_tokens
         self.num_begun = start + num_tokens
         if self.forgets and any(start < length < self.num_begun for length in self.planned):
-            state.open_window(num_tokens)
+            state.open_window(num_tokens, with_drafts=True)
             self.window_start = start
 
     def photograph(self, state: RowState) -> None:

@@ -66,8 +66,8 @@ class Rounds:
         if not is_plain:
             party.keep([verdict.num_kept for verdict in verdicts])
         for place, (window, verdict) in enumerate(zip(windows, verdicts, strict=True)):
-            window.row.num_computed += verdict.num_kept
             self._tell(window, verdict, _taps(output.taps, place * step.width, verdict.num_kept))
+            window.row.num_computed += verdict.num_kept
         self._drafting.costs.record(len(windows), max(counts), time.perf_counter() - began)
         return sum(counts)
 
@@ -137,7 +137,7 @@ class Rounds:
             num_drafted=verdict.num_drafted, num_accepted=verdict.num_accepted, num_emitted=len(verdict.tokens)
         )
         kept = window.plan.tokens[: verdict.num_kept]
-        drafting.observe(Observed(kept, verdict.num_drafted, verdict.num_accepted, taps=taps))
+        drafting.observe(Observed(kept, window.row.num_computed, verdict.num_drafted, verdict.num_accepted, taps=taps))
 
 
 def _emit(row: Row, verdict: Verdict, captures: Sequence[Capture | None]) -> None:

@@ -142,7 +142,7 @@ class Row:
         """A plain step's input is in the state now."""
         self.state.record((token_id,))
         if self.drafting is not None:
-            self.drafting.observe(Observed((token_id,)))
+            self.drafting.observe(Observed((token_id,), start=self.state.num_tokens - 1))
 
     def fail(self, error: Exception) -> None:
         """The first failure is the one reported."""

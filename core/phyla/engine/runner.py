@@ -86,7 +86,8 @@ class Runner:
         row.state.record(row.chunk.ids)
         row.num_computed += len(row.chunk.ids)
         if row.drafting is not None:
-            row.drafting.observe(Observed(row.chunk.ids, is_prefill=True, taps=forward.output.taps))
+            start = row.num_computed - len(row.chunk.ids)
+            row.drafting.observe(Observed(row.chunk.ids, start, is_prefill=True, taps=forward.output.taps))
         row.chunk = None
         mx.clear_cache()
         return True

@@ -35,7 +35,7 @@ class Group(Protocol):
         ...
 
     def open_window(self, counts: Sequence[int]) -> None:
-        """Open windows in every set, for each row's own number of tokens (0: none in that row)."""
+        """Open windows in the target's set, for each row's own number of tokens (0: none in that row)."""
         ...
 
     def keep(self, counts: Sequence[int]) -> None:
@@ -85,17 +85,19 @@ class LoopGroup:
                 row.keep(count)
 
     def _loop(self, set_name: str) -> list[Any]:
-        owned = [
-            loop_of([row.sets[set_name][layer] for row in self._rows]) for layer in range(self._num_owned(set_name))
-        ]
-        layout = self._layouts.get(set_name)
-        if layout is None:
-            return list(owned)
-        return with_readers(layout, owned)
+        return looped(self._layouts.get(set_name), [row.sets[set_name] for row in self._rows])
 
-    def _num_owned(self, set_name: str) -> int:
-        assert self._rows, "a group without rows has no states"
-        return len(self._rows[0].sets[set_name])
+
+def looped(layout: Layout | None, rows: Sequence[Sequence[LayerState]]) -> list[Any]:
+    """One object per layer for several rows' states, as a `LoopGroup` of those rows would give it.
+
+    Args:
+        layout: of the set; None where no layer borrows.
+        rows: each row's states, one per layer that owns storage.
+    """
+    assert rows, "a group without rows has no states"
+    owned = [loop_of(states) for states in zip(*rows, strict=True)]
+    return list(owned) if layout is None else with_readers(layout, owned)
 
 
 def loop_of(states: Sequence[LayerState]) -> GroupState:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from phyla.errors import CannotRewind
@@ -21,17 +22,26 @@ def draft_set(method: str) -> str:
     return f"draft:{method}"
 
 
+@dataclass(frozen=True)
+class _Window:
+    num_tokens: int
+    """The target's when it opened."""
+
+    starts: Mapping[str, list[int]]
+    """Tokens of each state of each set that it was opened in."""
+
+
 class RowState:
     """Named sets of layer states and the tokens the target has computed.
 
-    A set holds one state per layer that owns storage, in the layout's order; layers that borrow have none. Window,
-    keep and clone act on all sets. A draft set may be behind the target's, or come from further back.
+    A set holds one state per layer that owns storage, in the layout's order; layers that borrow have none. Clones and
+    the windows of prefill chunks act on all sets. A draft set may be behind the target's.
     """
 
     def __init__(self, sets: Mapping[str, Sequence[LayerState]], tokens: Iterable[int] = ()) -> None:
         self.sets: dict[str, list[LayerState]] = {name: list(states) for name, states in sets.items()}
         self.tokens: list[int] = list(tokens)
-        self._window_starts: dict[str, int] | None = None
+        self._window: _Window | None = None
 
     @classmethod
     def fresh(cls, layout: Layout, factory: StateFactory) -> RowState:
@@ -49,49 +59,64 @@ class RowState:
 
     @property
     def has_open_window(self) -> bool:
-        return self._window_starts is not None
+        return self._window is not None
 
     def add_set(self, name: str, states: Sequence[LayerState]) -> None:
         """Let a drafter's states travel with this row."""
         assert name not in self.sets, f"the row already has a set '{name}'"
         self.sets[name] = list(states)
 
+    def drop_set(self, name: str) -> None:
+        """Let go of a drafter's states; nothing if there are none."""
+        self.sets.pop(name, None)
+
     def record(self, token_ids: Iterable[int]) -> None:
         """Note tokens that a step has just computed, in order."""
         self.tokens.extend(token_ids)
 
-    def open_window(self, num_tokens: int) -> None:
-        """Promise that the next `num_tokens` may be taken back, in every set."""
-        self.note_window()
-        for states in self.sets.values():
-            for state in states:
+    def open_window(self, num_tokens: int, *, with_drafts: bool = False) -> None:
+        """Promise that the next `num_tokens` may be taken back.
+
+        Args:
+            num_tokens: of the target.
+            with_drafts: in the draft sets too. A verify leaves those to their sources, which know what they appended.
+        """
+        self.note_window(with_drafts=with_drafts)
+        assert self._window is not None
+        for name in self._window.starts:
+            for state in self.sets[name]:
                 state.open_window(num_tokens)
 
     def keep(self, num_kept: int) -> None:
-        """Close the window on its first `num_kept` target tokens; a draft set keeps as many of those as it has."""
-        kept = self.kept_per_set(num_kept)
-        for name, states in self.sets.items():
-            for state in states:
-                state.keep(kept[name])
+        """Close the window on its first `num_kept` target tokens."""
+        assert self._window is not None, "no window is open"
+        for name in self._window.starts:
+            for place, state in enumerate(self.sets[name]):
+                state.keep(self.num_kept_of(name, place, num_kept))
         self.note_kept(num_kept)
 
-    def note_window(self) -> None:
+    def note_window(self, *, with_drafts: bool = False) -> None:
         """Remember where a window starts whose states are opened elsewhere (by the row's group)."""
-        assert self._window_starts is None, "windows don't nest"
-        self._window_starts = {name: self._length(name) for name in self.sets}
+        assert self._window is None, "windows don't nest"
+        names = self.sets if with_drafts else (TARGET,)
+        starts = {name: [state.num_tokens for state in self.sets[name]] for name in names}
+        self._window = _Window(self.num_tokens, starts)
 
-    def kept_per_set(self, num_kept: int) -> dict[str, int]:
-        """How many tokens each set keeps when the target keeps `num_kept`: at most what it appended."""
-        assert self._window_starts is not None, "no window is open"
-        starts = self._window_starts
-        return {name: min(num_kept, self._length(name) - starts[name]) for name in self.sets}
+    def num_kept_of(self, name: str, place: int, num_kept: int) -> int:
+        """How many of its tokens in the window one state keeps when the target keeps `num_kept`.
+
+        A draft set is behind the target or isn't, and stays so: it gives back as many as the target does.
+        """
+        assert self._window is not None, "no window is open"
+        num_given_back = self.num_tokens - self._window.num_tokens - num_kept
+        num_appended = self.sets[name][place].num_tokens - self._window.starts[name][place]
+        return num_kept if name == TARGET else max(0, num_appended - num_given_back)
 
     def note_kept(self, num_kept: int) -> None:
         """Forget tokens recorded since the window opened, but for the first `num_kept`."""
-        assert self._window_starts is not None, "no window is open"
-        start = self._window_starts[TARGET]
-        del self.tokens[start + num_kept :]
-        self._window_starts = None
+        assert self._window is not None, "no window is open"
+        del self.tokens[self._window.num_tokens + num_kept :]
+        self._window = None
 
     def can_rewind_to(self, num_tokens: int) -> bool:
         """Whether the target's states can all go back to `num_tokens`."""
@@ -116,11 +141,11 @@ class RowState:
 
     def clone_at(self, num_kept: int) -> RowState:
         """An owned row as `keep(num_kept)` would leave it; the window stays open."""
-        assert self._window_starts is not None, "no window is open"
-        kept = self.kept_per_set(num_kept)
-        sets = {name: [state.clone_at(kept[name]) for state in states] for name, states in self.sets.items()}
-        return RowState(sets, self.tokens[: self._window_starts[TARGET] + num_kept])
-
-    def _length(self, name: str) -> int:
-        states = self.sets[name]
-        return states[0].num_tokens if states else self.num_tokens
+        assert self._window is not None, "no window is open"
+        sets = {
+            name: [
+                state.clone_at(self.num_kept_of(name, place, num_kept)) for place, state in enumerate(self.sets[name])
+            ]
+            for name in self._window.starts
+        }
+        return RowState(sets, self.tokens[: self._window.num_tokens + num_kept])

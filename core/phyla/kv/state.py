@@ -30,7 +30,8 @@ class LayerState(Protocol):
     """What one row stores for one layer.
 
     Windows: `open_window(n)`, then append n tokens, then `keep(k)`. Afterwards the state is bit-identical to one that
-    was given only the first k tokens in the same step width. Only the engine opens windows; they don't nest.
+    was given only the first k tokens in the same step width. The engine opens them, and a draft source in its own set;
+    they don't nest.
     """
 
     @property

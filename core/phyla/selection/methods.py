@@ -6,25 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from phyla.checkpoint import Checkpoint
-from phyla.draft import DraftFacts, DraftMethod
-from phyla.errors import PluginError, RefusedCombination, UnknownName
-from phyla.kv import KVScheme
+from phyla.draft import Drafter, DraftFacts, DraftMethod, DraftTarget
+from phyla.errors import CheckpointError, PluginError, RefusedCombination, UnknownName
 from phyla.model import ModelFacts
 from phyla.plan import Choice
 from phyla.plugins import Declared, plugin_border
+from phyla.selection.families import ChosenFamily, Families, choose_family
 from phyla.selection.wanted import Wanted
 
 NO_METHOD = "none"
 Methods = Mapping[str, Declared[DraftMethod]]
-
-
-@dataclass(frozen=True)
-class Target:
-    """What a method has to fit."""
-
-    checkpoint: Checkpoint
-    facts: ModelFacts
-    scheme: KVScheme | None
 
 
 @dataclass(frozen=True)
@@ -37,18 +28,31 @@ class ChosenMethod:
     drafter_reference: str | None = None
     """None also for a drafter that travels inside the target's checkpoint."""
 
+    family: ChosenFamily | None = None
+    """Of a drafter that is a model of its own."""
+
     draft_facts: DraftFacts | None = None
     notices: tuple[str, ...] = ()
 
 
-def choose_method(
-    wanted: Wanted, target: Target, draft_model: str | None, open_drafter: Callable[[str], Checkpoint], methods: Methods
-) -> ChosenMethod:
+@dataclass(frozen=True)
+class Offered:
+    """Who could draft, and what for."""
+
+    target: DraftTarget
+    methods: Methods
+    families: Families
+    open_drafter: Callable[[str], Checkpoint]
+    """Opens the drafter that was named; called at most once."""
+
+
+def choose_method(wanted: Wanted, offered: Offered, draft_model: str | None) -> ChosenMethod:
     """The method that was asked for, or one whose drafter is there and fits.
 
     Args:
+        wanted: what was asked for.
+        offered: who could draft, and for whom.
         draft_model: reference of a drafter, if one was named.
-        open_drafter: opens it; called at most once.
 
     Raises:
         UnknownName: no method has that name.
@@ -60,13 +64,13 @@ def choose_method(
             raise RefusedCombination(f"{wanted.where} {NO_METHOD} leaves nothing to do for --draft-model; drop one.")
         return ChosenMethod(wanted.choice(NO_METHOD))
     if not wanted.is_auto:
-        return _explicit(wanted, target, draft_model, open_drafter, methods)
+        return _explicit(wanted, offered, draft_model)
     if draft_model is not None:
-        drafter = open_drafter(draft_model)
-        method = _recognise(drafter, methods)
+        drafter = offered.open_drafter(draft_model)
+        method = _recognise(drafter, offered.methods)
         choice = wanted.choice(method.value.name, f"recognised {drafter.model_id}")
-        return _fitting(choice, method, target, drafter, draft_model)
-    return _automatic(wanted, target, methods)
+        return _fitting(choice, method, offered, drafter, draft_model)
+    return _automatic(wanted, offered)
 
 
 def method_named(name: str, methods: Methods) -> Declared[DraftMethod]:
@@ -82,10 +86,9 @@ def method_named(name: str, methods: Methods) -> Declared[DraftMethod]:
     return found
 
 
-def _explicit(
-    wanted: Wanted, target: Target, draft_model: str | None, open_drafter: Callable[[str], Checkpoint], methods: Methods
-) -> ChosenMethod:
-    method = method_named(wanted.name, methods)
+def _explicit(wanted: Wanted, offered: Offered, draft_model: str | None) -> ChosenMethod:
+    target = offered.target
+    method = method_named(wanted.name, offered.methods)
     choice = wanted.choice(method.value.name)
     if not method.value.needs_drafter:
         if draft_model is not None:
@@ -93,30 +96,29 @@ def _explicit(
                 f"Draft method '{method.value.name}' works without a drafter, so --draft-model {draft_model} would do "
                 "nothing. Drop one of the two."
             )
-        return _fitting(choice, method, target, None, None)
-    drafter = open_drafter(draft_model) if draft_model is not None else _bundled(method, target)
+        return _fitting(choice, method, offered, None, None)
+    drafter = offered.open_drafter(draft_model) if draft_model is not None else _bundled(method, target)
     if drafter is None:
         raise RefusedCombination(
             f"Draft method '{method.value.name}' needs a drafter, and {target.checkpoint.model_id} carries none. Name "
             "one with --draft-model."
         )
-    return _fitting(choice, method, target, drafter, draft_model)
+    return _fitting(choice, method, offered, drafter, draft_model)
 
 
-def _automatic(wanted: Wanted, target: Target, methods: Methods) -> ChosenMethod:
+def _automatic(wanted: Wanted, offered: Offered) -> ChosenMethod:
     rejected: list[tuple[str, str]] = []
-    for name, method in sorted(methods.items()):
+    for name, method in sorted(offered.methods.items()):
         # Lab methods run only when named.
         if not method.value.auto or method.value.tier == "lab":
             continue
-        drafter = _bundled(method, target)
+        drafter = _bundled(method, offered.target)
         if drafter is None and method.value.needs_drafter:
             rejected.append((name, "no drafter was found"))
             continue
         try:
-            return _fitting(
-                wanted.choice(name, "its drafter came with the model", tuple(rejected)), method, target, drafter, None
-            )
+            choice = wanted.choice(name, "its drafter came with the model", tuple(rejected))
+            return _fitting(choice, method, offered, drafter, None)
         except RefusedCombination as refusal:
             rejected.append((name, str(refusal)))
     notices = tuple(f"No drafting: {why}" for _, why in rejected if why != "no drafter was found")
@@ -144,24 +146,37 @@ def _recognise(drafter: Checkpoint, methods: Methods) -> Declared[DraftMethod]:
     return found[0]
 
 
-def _bundled(method: Declared[DraftMethod], target: Target) -> Checkpoint | None:
+def _bundled(method: Declared[DraftMethod], target: DraftTarget) -> Checkpoint | None:
     with plugin_border(method.plugin, f"looking for a drafter in {target.checkpoint.model_id}"):
         return method.value.bundled(target.checkpoint)
 
 
 def _fitting(
-    choice: Choice, method: Declared[DraftMethod], target: Target, drafter: Checkpoint | None, reference: str | None
+    choice: Choice, method: Declared[DraftMethod], offered: Offered, opened: Checkpoint | None, reference: str | None
 ) -> ChosenMethod:
+    target, family = offered.target, None
+    if opened is not None and method.value.drafter_is_model:
+        family = _family_of(opened, method.value.name, offered.families)
+    drafter = None if opened is None else Drafter(opened, None if family is None else family.facts)
     with plugin_border(method.plugin, "describing its drafter"):
-        facts = method.value.describe(drafter)
-        support = method.value.supports(target.facts, target.scheme)
-    why = support.reason or _missing(facts, target.facts)
+        why = method.value.supports(target, drafter).reason
+        if why is None:
+            facts = method.value.describe(target, drafter)
+            why = _missing(facts, target.facts)
     if why is not None:
         raise RefusedCombination(
             f"Draft method '{method.value.name}' can't draft for {target.checkpoint.model_id}: {why}. "
             "Use --method none."
         )
-    return ChosenMethod(choice, method, drafter, reference, facts)
+    return ChosenMethod(choice, method, opened, reference, family, facts, facts.notes)
+
+
+def _family_of(drafter: Checkpoint, method: str, families: Families) -> ChosenFamily:
+    try:
+        return choose_family(Wanted(), drafter, families)
+    except CheckpointError as error:
+        error.add_note(f"Draft method '{method}' runs its drafter {drafter.model_id} as a model of its own.")
+        raise
 
 
 def _missing(draft: DraftFacts, target: ModelFacts) -> str | None:

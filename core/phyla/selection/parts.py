@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from phyla.backend import BackendFacts
 from phyla.checkpoint import Checkpoint
-from phyla.draft import ConstraintEngine, DraftMethod
+from phyla.draft import ConstraintEngine, DraftMethod, LoadableDrafter
 from phyla.kv import KVScheme, LayerSpec, LayerState
 from phyla.model import Family, LoadOptions, Progress, no_progress
 from phyla.plan import Plan
@@ -36,18 +36,28 @@ class Parts:
     drafter: Checkpoint | None = None
     constraint_engines: tuple[ConstraintEngine, ...] = ()
     """The chosen one first; where nobody named it, those that may stand in for what it can't enforce."""
+    drafter_family: Declared[Family] | None = None
+    """Of a drafter that is a model of its own."""
 
     def bind(self, progress: Progress = no_progress) -> ModelBinding:
         """Load the weights. Call it on the engine thread."""
-        options = LoadOptions(
-            backend=self.plan.backend,
-            dtype=self.plan.dtype,
-            weights=self.plan.weights,
-            compiled_activations=self.plan.compiled_activations,
-            progress=progress,
-        )
         with plugin_border(self.family.plugin, f"loading {self.plan.model_id}"):
-            return self.family.value.bind(self.checkpoint, self.plan.facts, options)
+            return self.family.value.bind(self.checkpoint, self.plan.facts, self._load_options(progress))
+
+    def loadable_drafter(self, progress: Progress = no_progress) -> LoadableDrafter | None:
+        """The drafter, if there is one; its `bind` loads weights, on the engine thread."""
+        if self.drafter is None:
+            return None
+        checkpoint, family, facts = self.drafter, self.drafter_family, self.plan.drafter_model
+        options = self._load_options(progress)
+        if family is None or facts is None:
+            return LoadableDrafter(checkpoint, options=options)
+
+        def bind() -> ModelBinding:
+            with plugin_border(family.plugin, f"loading the drafter {checkpoint.model_id}"):
+                return family.value.bind(checkpoint, facts, options)
+
+        return LoadableDrafter(checkpoint, facts, options=options, family_bind=bind)
 
     def new_state(self, layer: LayerSpec) -> LayerState:
         """An empty state of one layer, in its scheme."""
@@ -58,6 +68,15 @@ class Parts:
     @property
     def backend(self) -> BackendFacts:
         return self.plan.backend
+
+    def _load_options(self, progress: Progress) -> LoadOptions:
+        return LoadOptions(
+            backend=self.plan.backend,
+            dtype=self.plan.dtype,
+            weights=self.plan.weights,
+            compiled_activations=self.plan.compiled_activations,
+            progress=progress,
+        )
 
 
 def resolve(plan: Plan, manager: PluginManager, settings: Settings) -> Parts:
@@ -74,10 +93,11 @@ def resolve(plan: Plan, manager: PluginManager, settings: Settings) -> Parts:
         for identity in set(plan.layer_schemes)
     }
     method, drafter = _drafting(plan, checkpoint, manager, settings)
+    families = by_name(manager.families(settings), "model family")
     return Parts(
         plan=plan,
         checkpoint=checkpoint,
-        family=pick(by_name(manager.families(settings), "model family"), "model family", plan.family.name),
+        family=pick(families, "model family", plan.family.name),
         schemes=tuple(
             Declared(schemes[by_identity[identity].name].plugin, by_identity[identity])
             for identity in plan.layer_schemes
@@ -85,6 +105,7 @@ def resolve(plan: Plan, manager: PluginManager, settings: Settings) -> Parts:
         method=method,
         drafter=drafter,
         constraint_engines=constraint_engines(plan.proposer, by_name(manager.proposers(settings), "proposer")),
+        drafter_family=None if plan.drafter_family is None else pick(families, "model family", plan.drafter_family),
     )
 
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from phyla.backend import BackendFacts
 from phyla.checkpoint import Checkpoint
+from phyla.draft import DraftTarget
 from phyla.engine.settings import EngineSettings
 from phyla.errors import LayoutError, PhylaError, PluginError, UsageError
 from phyla.plan import Candidates, Choice, Plan, Question
 from phyla.plugins import PluginManager, by_name
 from phyla.selection.families import ChosenFamily, Families, choose_family, claiming
-from phyla.selection.methods import NO_METHOD, ChosenMethod, Methods, Target, choose_method
+from phyla.selection.methods import NO_METHOD, ChosenMethod, Methods, Offered, choose_method
 from phyla.selection.numerics import Numerics, choose_numerics, identify
 from phyla.selection.openers import open_checkpoint
 from phyla.selection.proposers import NO_PROPOSER, Proposers, choose_proposer
@@ -74,6 +75,8 @@ def select(
         route=options.route,
         layer_schemes=decided.schemes.identities,
         drafter_reference=decided.method.drafter_reference,
+        drafter_family=None if decided.method.family is None else decided.method.family.choice.name,
+        drafter_model=None if decided.method.family is None else decided.method.family.facts,
         draft_facts=decided.method.draft_facts,
         num_draft_tokens=options.num_draft_tokens,
         fused_sdpa=_fuses_attention(options, decided),
@@ -159,8 +162,9 @@ class _Selection:
     def _decide(self, wanted: WantedMap) -> _Decided:
         family = choose_family(wanted["family"], self._checkpoint, self._families)
         schemes = choose_schemes(wanted["kv_scheme"], self._checkpoint, family.facts, self._backend, self._schemes)
-        target = Target(self._checkpoint, family.facts, schemes.main)
-        method = choose_method(wanted["method"], target, self._options.draft_model, self._open_drafter, self._methods)
+        target = DraftTarget(self._checkpoint, family.facts, schemes.main)
+        offered = Offered(target, self._methods, self._families, self._open_drafter)
+        method = choose_method(wanted["method"], offered, self._options.draft_model)
         numerics = choose_numerics(
             wanted["dtype"], wanted["weights"], self._pinned_by(), self._checkpoint, family.facts, self._backend
         )

@@ -135,5 +135,5 @@ def generate(
             num_drafted=verdict.num_drafted, num_accepted=verdict.num_accepted, num_emitted=len(verdict.tokens)
         )
         if source is not None:
-            source.observe(Observed(kept, verdict.num_drafted, verdict.num_accepted))
+            source.observe(Observed(kept, len(computed) - len(kept), verdict.num_drafted, verdict.num_accepted))
     return Transcript(tuple(history[num_prompt:]), tuple(logprobs), tuple(computed), tuple(verdicts), usage)

@@ -26,6 +26,9 @@ from phyla.testing.toy import ToyConfig, toy_binding, toy_config, toy_facts
 from phyla.tokenizer import Tokenizer
 
 TEST_BACKEND = BackendFacts("cpu", "test", "test", memory_bytes=1 << 34, working_set_bytes=1 << 34)
+TOY_VOCAB = 512
+"""Ids of `toy_spec`'s toys: bytes, one that ends, and words."""
+
 PATIENCE_SECONDS = 60.0
 """How long a log waits for something that must happen; reached only by a bug."""
 
@@ -88,7 +91,7 @@ def scripted_spec(
 
 def toy_spec(layers: str, settings: Mapping[str, Any] | None = None, seed: int = 0, **changes: Any) -> EngineSpec:
     """A spec for a toy of these layers whose vocabulary is a `CharacterTokenizer`'s."""
-    tokenizer = CharacterTokenizer(pieces=[f"w{index} " for index in range(255)])
+    tokenizer = CharacterTokenizer(pieces=[f"w{index} " for index in range(TOY_VOCAB - 257)])
     facts = toy_facts(ToyConfig.from_dict(toy_config(layers, vocab_size=tokenizer.vocab_size)))
     return engine_spec(
         facts, lambda: toy_binding(layers, seed, vocab_size=tokenizer.vocab_size), tokenizer, settings, **changes

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from phyla.checkpoint import Checkpoint
-from phyla.draft.method import DraftMethod, DraftProvider
+from phyla.checkpoint.folder import FolderCheckpoint
+from phyla.draft.method import DraftMethod, DraftProvider, DraftTarget, LoadableDrafter
 from phyla.draft.span import RowProposal
 from phyla.model.binding import ModelBinding
 from phyla.request import Rendered, Request, SamplingParams
 from phyla.sampling.sampler import RowSampler
 from phyla.testing.drafting import TableModel, Transcript, generate
-from phyla.testing.toy import toy_binding
+from phyla.testing.engines import TOY_VOCAB
+from phyla.testing.method_engine import EngineMethodContract
+from phyla.testing.tiny import tiny_checkpoint
+from phyla.testing.toy import toy_binding, toy_config
 
 NUM_TOKENS = 40
 SAMPLINGS = [
@@ -26,23 +30,27 @@ SAMPLINGS = [
 PROMPTS: Sequence[tuple[int, ...]] = ((5,), (1, 2, 3, 1, 2), tuple(range(1, 30)), (4, 4, 4, 4, 4))
 
 
-class MethodContract:
-    """Subclass and give the `method` fixture; a method with a drafter gives `drafter` too, or a `target` of its own."""
+class MethodContract(EngineMethodContract):
+    """Subclass and give the `method` fixture; a method with a drafter gives `drafter` too.
+
+    The tests here run it beside a table, where every position can be looked at; inherited ones inside the engine.
+    """
 
     @pytest.fixture
     def method(self) -> DraftMethod:
         raise AssertionError("give the contract a `method` fixture")
 
     @pytest.fixture
-    def target(self) -> ModelBinding:
-        return toy_binding("FF", 0)
-
-    @pytest.fixture
-    def drafter(self) -> Checkpoint | None:
+    def drafter(self) -> LoadableDrafter | None:
+        """As selection would give it; fits targets of `TOY_VOCAB` ids."""
         return None
 
     @pytest.fixture
-    def provider(self, method: DraftMethod, target: ModelBinding, drafter: Checkpoint | None) -> DraftProvider:
+    def target(self) -> ModelBinding:
+        return toy_binding("FF", 0, vocab_size=TOY_VOCAB)
+
+    @pytest.fixture
+    def provider(self, method: DraftMethod, target: ModelBinding, drafter: LoadableDrafter | None) -> DraftProvider:
         return method.create(target, drafter)
 
     @pytest.fixture
@@ -93,9 +101,15 @@ class MethodContract:
         assert ask(PROMPTS) == [tokens for prompt in PROMPTS for tokens in ask([prompt])]
 
     def test_its_declaration_and_its_provider_agree(
-        self, method: DraftMethod, provider: DraftProvider, drafter: Checkpoint | None
+        self,
+        method: DraftMethod,
+        provider: DraftProvider,
+        target: ModelBinding,
+        drafter: LoadableDrafter | None,
+        tmp_path: Path,
     ) -> None:
-        assert method.describe(drafter) == provider.facts
+        checkpoint = FolderCheckpoint.open(str(tiny_checkpoint(tmp_path / "toy", toy_config("FF"))))
+        assert method.describe(DraftTarget(checkpoint, target.facts), drafter) == provider.facts
         assert len(provider.new_states()) == sum(layer.owns_state for layer in provider.facts.layout)
 
     def _drafted(

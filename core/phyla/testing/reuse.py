@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from phyla.engine.engine import Engine, EngineSpec, Loaded
-from phyla.engine.indexed_reuse import IndexedReuse
+from phyla.engine.indexed_reuse import IndexedReuse, WantedSet
 from phyla.kv.prefix import PrefixIndex, PrefixNamespace, TokenMemory
 from phyla.kv.row_state import RowState
 from phyla.model.binding import Forward, LayerStates, ModelBinding
@@ -41,7 +41,7 @@ def with_reuse(
     index_options: Mapping[str, Any] | None = None,
     **reuse_options: Any,
 ) -> EngineSpec:
-    """The spec with plain storage and a prefix index.
+    """The spec with plain storage and a prefix index; a draft method that it has keeps its states there too.
 
     Args:
         spec: of any model that stores plainly.
@@ -61,6 +61,7 @@ def with_reuse(
             namespace=PrefixNamespace("test", "plain", "test"),
             chunk_tokens=spec.admission.fit.chunk_tokens,
             memory=TokenMemory(spec.tokenizer),
+            draft=WantedSet.of(loaded.drafting),
             **reuse_options,
         )
         return replace(loaded, reuse=reuse)

@@ -108,7 +108,7 @@ def test_a_window_takes_tokens_back_in_every_layer_and_row() -> None:
     assert [state.num_tokens for state in one.sets["target"] + other.sets["target"]] == [6, 6, 6, 1, 1, 1]
 
 
-def test_a_draft_set_keeps_no_more_than_it_was_given() -> None:
+def test_a_verify_leaves_the_draft_set_to_its_source() -> None:
     row = RowState.fresh(LAYOUT, plain)
     row.add_set(DRAFT, [plain(FULL_ONLY[0])])
     group = group_of(row)
@@ -117,21 +117,33 @@ def test_a_draft_set_keeps_no_more_than_it_was_given() -> None:
     group.open_window((4,))
     stepped(group, [[4, 5, 6]], 3, DRAFT)
     stepped(group, [[4, 5, 6, 7]], 4)
-    group.keep((4,))
+    group.keep((1,))
     assert row.sets[DRAFT][0].num_tokens == 6
-    assert row.num_tokens == 7
+    assert row.num_tokens == 4
 
 
-def test_a_draft_set_goes_back_with_the_target() -> None:
+@pytest.mark.parametrize(
+    ("num_behind", "num_kept", "num_left"), [(0, 2, 2), (1, 2, 1), (3, 2, 0), (0, 4, 4), (3, 4, 1)]
+)
+def test_a_draft_set_goes_back_with_a_chunk_and_stays_as_far_behind(num_behind, num_kept, num_left) -> None:
     row = RowState.fresh(LAYOUT, plain)
     row.add_set(DRAFT, [plain(FULL_ONLY[0])])
     group = group_of(row)
-    row.open_window(4)
-    stepped(group, [[4, 5, 6]], 3, DRAFT)
+    row.open_window(4, with_drafts=True)
     stepped(group, [[4, 5, 6, 7]], 4)
-    row.keep(2)
-    assert row.sets[DRAFT][0].num_tokens == 2
-    assert row.tokens == [4, 5]
+    stepped(group, [[4, 5, 6, 7][: 4 - num_behind]], 4, DRAFT)
+    copy = row.clone_at(num_kept)
+    row.keep(num_kept)
+    assert [one.sets[DRAFT][0].num_tokens for one in (copy, row)] == [num_left, num_left]
+    assert row.tokens == copy.tokens == [4, 5, 6, 7][:num_kept]
+
+
+def test_a_dropped_set_is_gone_from_clones_too() -> None:
+    row = RowState.fresh(LAYOUT, plain)
+    row.add_set(DRAFT, [plain(FULL_ONLY[0])])
+    row.drop_set(DRAFT)
+    row.drop_set(DRAFT)
+    assert set(row.clone().sets) == {"target"}
 
 
 def test_a_row_goes_back_only_where_all_its_layers_can() -> None:

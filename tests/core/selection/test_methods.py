@@ -96,14 +96,14 @@ def test_auto_never_picks_a_lab_method(manager: PluginManager, backend: BackendF
 def test_auto_falls_back_when_the_method_does_not_fit_and_says_so(
     manager: PluginManager, backend: BackendFacts
 ) -> None:
-    unfit = drafting("heads", auto=True, supports=lambda facts, scheme: refused("it is another size"))
+    unfit = drafting("heads", auto=True, supports=lambda target, drafter: refused("it is another size"))
     plan = choose(manager, backend, unfit, reference="carrier")
     assert plan.method.name == "none"
     assert any("it is another size" in notice for notice in plan.notices)
 
 
 def test_a_named_method_that_does_not_fit_is_refused(manager: PluginManager, backend: BackendFacts) -> None:
-    unfit = method("guess", supports=lambda facts, scheme: refused("it is another size"))
+    unfit = method("guess", supports=lambda target, drafter: refused("it is another size"))
     with pytest.raises(RefusedCombination, match="'guess' can't draft for shelf/toy: it is another size"):
         choose(manager, backend, unfit, method="guess")
 
@@ -119,7 +119,7 @@ def test_what_the_target_does_not_offer_is_named(
     manager: PluginManager, backend: BackendFacts, needed: DraftFacts, said: str
 ) -> None:
     with pytest.raises(RefusedCombination, match=said):
-        choose(manager, backend, method("guess", describe=lambda drafter: needed), method="guess")
+        choose(manager, backend, method("guess", describe=lambda target, drafter: needed), method="guess")
 
 
 def test_a_method_without_its_drafter_is_refused(manager: PluginManager, backend: BackendFacts) -> None:

@@ -55,8 +55,7 @@ def boundary_here(row: RowState, kind: BoundaryKind) -> Boundary:
 
 def boundary_in_window(row: RowState, num_kept: int, num_tokens: int, kind: BoundaryKind) -> Boundary:
     """The layers that forget as they were `num_kept` tokens into the open window, at `num_tokens` of the row."""
-    kept = row.kept_per_set(num_kept)
-    states = {place: state.clone_at(kept[place[0]]) for place, state in _forgetful(row).items()}
+    states = {place: state.clone_at(row.num_kept_of(*place, num_kept)) for place, state in _forgetful(row).items()}
     return Boundary(num_tokens, states, kind)
 
 
