@@ -1,0 +1,36 @@
+"""Codes of a few bits as bytes: a little-endian bitstream per row, code i at bits [i * b, (i + 1) * b)."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+CODES_PER_WORD = 8
+"""Eight codes of b bits fill b whole bytes, whatever b is."""
+
+BITS_PER_BYTE = 8
+
+
+def packed(codes: mx.array, bits: int) -> mx.array:
+    """(..., D) codes below 2^bits to (..., D * bits / 8) uint8; D is a multiple of 8."""
+    if bits == BITS_PER_BYTE:
+        return codes.astype(mx.uint8)
+    *leading, width = codes.shape
+    grouped = codes.astype(mx.uint64).reshape(*leading, width // CODES_PER_WORD, CODES_PER_WORD)
+    words = mx.sum(grouped << _shifts(bits, CODES_PER_WORD), axis=-1, keepdims=True)
+    in_bytes: mx.array = (words >> _shifts(BITS_PER_BYTE, bits)) & 0xFF
+    return in_bytes.astype(mx.uint8).reshape(*leading, width * bits // BITS_PER_BYTE)
+
+
+def unpacked(stored: mx.array, bits: int) -> mx.array:
+    """The codes that `packed` was given, as uint8."""
+    if bits == BITS_PER_BYTE:
+        return stored
+    *leading, num_bytes = stored.shape
+    grouped = stored.astype(mx.uint64).reshape(*leading, num_bytes // bits, bits)
+    words = mx.sum(grouped << _shifts(BITS_PER_BYTE, bits), axis=-1, keepdims=True)
+    codes: mx.array = (words >> _shifts(bits, CODES_PER_WORD)) & (2**bits - 1)
+    return codes.astype(mx.uint8).reshape(*leading, num_bytes // bits * CODES_PER_WORD)
+
+
+def _shifts(step: int, count: int) -> mx.array:
+    return mx.arange(0, step * count, step).astype(mx.uint64)
