@@ -34,6 +34,7 @@ class ForeignFlag:
 FOREIGN_FLAGS: Mapping[str, ForeignFlag] = MappingProxyType(
     {
         "--kv-group-size": ForeignFlag("write the group size into --kv-scheme NAME:SPEC", refused=True, harmless="64"),
+        "--no-open": ForeignFlag("no browser is ever opened", takes_value=False),
         "--prompt-concurrency": ForeignFlag("prompts are computed one by one between the others' steps"),
         "--prompt-cache-size": ForeignFlag(
             "the prefix cache is bounded in bytes, not in entries; use --prompt-cache SIZE", refused=True
