@@ -10,6 +10,8 @@ from phyla.cli.chosen_model import chosen_model
 from phyla.cli.columns import columns
 from phyla.cli.command import SettingsCommand
 from phyla.cli.session import Session
+from phyla.kv.layer_spec import Plane
+from phyla.kv.plain import plain_fixed_bytes
 from phyla.plan import Choice, Plan
 from phyla.selection.parts import Parts
 from phyla.settings import Settings
@@ -76,7 +78,7 @@ def _layout(parts: Parts) -> Iterator[str]:
     rows = [("  LAYER", "KIND", "STORES", "SCHEME", "BYTES PER TOKEN")]
     for layer, scheme in zip(parts.plan.facts.layout, parts.schemes, strict=True):
         kind = f"{layer.kind} {layer.window}" if layer.window is not None else layer.kind
-        planes = ", ".join(f"{plane.name} {plane.num_heads}x{plane.width}" for plane in layer.planes)
+        planes = ", ".join(_plane(plane) for plane in layer.planes)
         stores = planes if layer.source is None else f"nothing; reads layer {layer.source}"
         size = _bytes_per_token(parts, layer.index) if layer.owns_state else 0.0
         rows.append((f"  {layer.index}", kind, stores, scheme.value.identity, f"{size:g}"))
@@ -93,7 +95,17 @@ def _memory(parts: Parts) -> Iterator[str]:
         for layer in layout
         if layer.owns_state and layer.window is not None
     )
-    yield f"Cache: {growing:g} bytes per token, {_size(growing * full + bounded)} for a row of {full} tokens"
+    fixed = sum(plain_fixed_bytes(layer, parts.plan.dtype) for layer in layout)
+    state = f" and {_size(fixed)} of state that doesn't grow" if fixed else ""
+    row = _size(growing * full + bounded + fixed)
+    yield f"Cache: {growing:g} bytes per token{state}, {row} for a row of {full} tokens"
+
+
+def _plane(plane: Plane) -> str:
+    """Heads times width; the matrix of a state that doesn't grow has rows too."""
+    if plane.per_token:
+        return f"{plane.name} {plane.num_heads}x{plane.width}"
+    return f"{plane.name} {plane.num_heads}x{plane.rows}x{plane.width}"
 
 
 def _bytes_per_token(parts: Parts, index: int) -> float:

@@ -6,9 +6,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from phyla.backend.device import BackendFacts
+from phyla.checkpoint.folder import FolderCheckpoint
 from phyla.engine.admission import Admission
 from phyla.engine.engine import Engine, EngineSpec, Loaded
 from phyla.engine.memory import FitEquation
@@ -20,8 +22,10 @@ from phyla.kv.row_state import RowState
 from phyla.kv.state import LayerState
 from phyla.model.binding import ModelBinding
 from phyla.model.facts import ModelFacts
+from phyla.model.family import Family
 from phyla.request import EngineEvent, Failed, Finished, Rendered, Request, SamplingParams, Token
 from phyla.testing.scripted import CharacterTokenizer, ScriptedBinding
+from phyla.testing.stepping import load_options
 from phyla.testing.toy import ToyConfig, toy_binding, toy_config, toy_facts
 from phyla.tokenizer import Tokenizer
 
@@ -95,6 +99,20 @@ def toy_spec(layers: str, settings: Mapping[str, Any] | None = None, seed: int =
     facts = toy_facts(ToyConfig.from_dict(toy_config(layers, vocab_size=tokenizer.vocab_size)))
     return engine_spec(
         facts, lambda: toy_binding(layers, seed, vocab_size=tokenizer.vocab_size), tokenizer, settings, **changes
+    )
+
+
+def family_spec(family: Family, folder: Path, settings: Mapping[str, Any] | None = None, **changes: Any) -> EngineSpec:
+    """A spec for a model folder as its family loads it, in float32."""
+    checkpoint = FolderCheckpoint.open(folder)
+    facts = family.describe(checkpoint)
+    return engine_spec(
+        facts,
+        lambda: family.bind(checkpoint, facts, load_options()),
+        checkpoint.tokenizer(),
+        settings,
+        model_id=checkpoint.model_id,
+        **changes,
     )
 
 

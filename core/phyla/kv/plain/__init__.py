@@ -57,6 +57,14 @@ def plain_bytes_per_token(layer: LayerSpec, dtype: str) -> float:
     return float(sum(plane.num_heads * plane.width * dtype_bytes(plane.dtype or dtype) for plane in growing))
 
 
+def plain_fixed_bytes(layer: LayerSpec, dtype: str) -> int:
+    """Bytes of what a layer keeps per row whatever its length; 0 for a layer that only grows."""
+    if not layer.owns_state:
+        return 0
+    fixed = [plane for plane in layer.planes if not plane.per_token]
+    return sum(plane.num_heads * plane.rows * plane.width * dtype_bytes(plane.dtype or dtype) for plane in fixed)
+
+
 def dtype_bytes(dtype: str) -> int:
     """Bytes of one number of an mlx dtype by name."""
     return 4 if dtype.endswith("32") else 2 if dtype.endswith("16") else 8 if dtype.endswith("64") else 1
