@@ -67,6 +67,30 @@ def server_cost(result: Result) -> str:
     return "\n".join([*rows, "", sentence, "", where(result)])
 
 
+def concurrency(result: Result) -> str:
+    one, clients = result["summary"], result["num_clients"]
+    low, high = one["ratio_interval_95"]
+    alone, disturbed = one["gap_ms_undisturbed"], one["gap_ms_under_prefill"]
+    rows = [
+        "| | one at a time | together | ratio (95% interval) |",
+        "| --- | --- | --- | --- |",
+        f"| {clients} clients, {result['num_tokens']} tokens each | {one['serial_tokens_per_second']} tok/s "
+        f"| {one['together_tokens_per_second']} tok/s | {one['ratio']}x ({low} to {high}) |",
+        "",
+        "| time between a running row's tokens | undisturbed | beside a prefill | ratio |",
+        "| --- | --- | --- | --- |",
+        *(
+            f"| {name} | {alone[name]} ms | {disturbed[name]} ms | {disturbed[name] / alone[name]:.1f}x |"
+            for name in ("p50", "p99")
+        ),
+    ]
+    sentence = (
+        f"The disturbing prompt has {result['long_prompt_tokens']} tokens. A lone request cancelled in the middle of "
+        f"such a prompt ends within {one['cancel_in_prefill_ms']} ms."
+    )
+    return "\n".join([*rows, "", sentence, "", where(result)])
+
+
 def where(result: Result) -> str:
     """The line under a table: the command and the machine."""
     machine, versions = result["machine"], result["versions"]
@@ -74,7 +98,11 @@ def where(result: Result) -> str:
     return f"`{result['command']}` on {machine['cores']} cores of an {machine['processor']}; {named}."
 
 
-TABLES: dict[str, Callable[[Result], str]] = {"starter_vs_mlx_lm": starter_vs_mlx_lm, "server_cost": server_cost}
+TABLES: dict[str, Callable[[Result], str]] = {
+    "starter_vs_mlx_lm": starter_vs_mlx_lm,
+    "server_cost": server_cost,
+    "concurrency": concurrency,
+}
 
 if __name__ == "__main__":
     main()
