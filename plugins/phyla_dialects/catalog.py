@@ -16,6 +16,14 @@ from phyla_dialects.hermes import hermes_calls
 from phyla_dialects.minicpm import minicpm_calls
 from phyla_dialects.mistral import mistral_calls
 from phyla_dialects.qwen import qwen_calls
+from phyla_dialects.written import (
+    gemma_syntax,
+    glm_syntax,
+    hermes_syntax,
+    minicpm_syntax,
+    mistral_syntax,
+    qwen_syntax,
+)
 
 
 def _creates(calls: CallGrammar | None, specials: tuple[str, ...] = ()) -> Callable[[ParserContext], OutputParser]:
@@ -56,6 +64,7 @@ DIALECTS = (
         matches_template=_is_gemma,
         rank=60,
         reasoning=(("<|channel>", "<channel|>"),),
+        call_syntax=gemma_syntax,
         description="Sentinel tokens around call:name{...}; reasoning in a channel",
     ),
     OutputParserFactory(
@@ -63,6 +72,7 @@ DIALECTS = (
         create=_creates(glm_calls),
         matches_template=_is_glm,
         rank=50,
+        call_syntax=glm_syntax,
         description="<tool_call>name with <arg_key> and <arg_value> pairs",
     ),
     OutputParserFactory(
@@ -70,6 +80,7 @@ DIALECTS = (
         create=_creates(qwen_calls),
         matches_template=_is_qwen,
         rank=40,
+        call_syntax=qwen_syntax,
         description="<tool_call><function=name> with <parameter=key> values",
     ),
     OutputParserFactory(
@@ -77,6 +88,7 @@ DIALECTS = (
         create=_creates(minicpm_calls),
         matches_template=_is_minicpm,
         rank=30,
+        call_syntax=minicpm_syntax,
         description='<function name="..."> with <param name="..."> values',
     ),
     OutputParserFactory(
@@ -85,6 +97,7 @@ DIALECTS = (
         matches_template=_is_mistral,
         rank=20,
         reasoning=(("[THINK]", "[/THINK]"), ("<think>", "</think>")),
+        call_syntax=mistral_syntax,
         description="[TOOL_CALLS] and a JSON array, or name[ARGS]{...}",
     ),
     OutputParserFactory(
@@ -92,6 +105,7 @@ DIALECTS = (
         create=_creates(hermes_calls),
         matches_template=_is_hermes,
         rank=10,
+        call_syntax=hermes_syntax,
         description='<tool_call>{"name": ..., "arguments": ...}</tool_call>',
     ),
     OutputParserFactory(

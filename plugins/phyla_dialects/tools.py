@@ -23,14 +23,18 @@ class OfferedTools:
 
     def is_text(self, name: str, key: str) -> bool:
         """Whether the schema takes nothing but a string (or null) there, so that `2025` stays text."""
-        schema = _object(_object(self._parameters.get(name)).get("properties")).get(key)
-        return bool(types := _types(_object(schema))) and types <= _TEXT_TYPES
+        return is_text(_object(_object(_object(self._parameters.get(name)).get("properties")).get(key)))
 
     def json_value(self, name: str, key: str, text: str) -> str:
         """The JSON of one parameter given as raw text: a string where the schema says so, else JSON if it is any."""
         if self.is_text(name, key):
             return json.dumps(text, ensure_ascii=False)
         return json.dumps(_decoded(text.strip()), ensure_ascii=False)
+
+
+def is_text(schema: Mapping[str, Any]) -> bool:
+    """Whether a schema takes nothing but a string (or null)."""
+    return bool(types := _types(schema)) and types <= _TEXT_TYPES
 
 
 def _decoded(text: str) -> Any:

@@ -30,6 +30,7 @@ WHITESPACE = r"[\x20\x0A\x0D\x09]{1," + str(MAX_WHITESPACE) + "}"
 SPACIOUS = {"whitespace_flexible": True, "whitespace_pattern": WHITESPACE}
 COMPACT = {"whitespace_flexible": False}
 ANY_OBJECT = {"type": "object"}
+ANY_TEXT = "/(?s:.*)/"
 
 
 def grammar_of(spec: ConstraintSpec, specials: Mapping[str, int]) -> str:
@@ -105,7 +106,7 @@ class _Writer:
                 inline = _with_options({} if parsed is True else parsed, compact)
                 return self._rule(f"%json {json.dumps(inline, ensure_ascii=False)}")
             case Until(stop):
-                return self._rule(f"/(?s:.*)/ {_quoted(stop)}", attributes="[lazy]")
+                return self._until(stop)
             case Pattern(regex):
                 return f"/{_regex(regex)}/"
             case InOrder(parts):
@@ -117,11 +118,14 @@ class _Writer:
             case Triggered(trigger, part):
                 return self._triggered(trigger, part)
 
+    def _until(self, stop: str) -> str:
+        """Text never matches a special token, so one needs no laziness to be found."""
+        if any(spelling in stop for spelling, _ in self._specials):
+            return f"({ANY_TEXT} {self._literal(stop)})"
+        return self._rule(f"{ANY_TEXT} {_quoted(stop)}", attributes="[lazy]")
+
     def _triggered(self, trigger: str, part: Node) -> str:
-        if any(trigger == spelling for spelling, _ in self._specials):
-            return f"(/(?s:.*)/ {self._literal(trigger)} {self._expression(part)})* /(?s:.*)/"
-        head = self._rule(f"/(?s:.*)/ {_quoted(trigger)}", attributes="[lazy]")
-        return f"({head} {self._expression(part)})* /(?s:.*)/"
+        return f"({self._until(trigger)} {self._expression(part)})* {ANY_TEXT}"
 
     def _literal(self, text: str) -> str:
         if not text:

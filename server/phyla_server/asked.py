@@ -18,6 +18,8 @@ WISHES: Mapping[str, str] = {
     "choice": "Answer with exactly one of these strings, and nothing else:",
 }
 MAX_REASON_CHARS = 500
+UNENFORCEABLE = "unenforceable_constraint"
+"""The code of every 400 that `--structured-fallback warn` would have let through."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class AskedConstraint:
 
     def refusal(self, reason: str) -> ApiError:
         """The 400 that says why."""
-        return bad_request(f"{self.field} can't be enforced: {reason}", self.field, "unenforceable_constraint")
+        return bad_request(f"{self.field} can't be enforced: {reason}", self.field, UNENFORCEABLE)
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,19 @@ class Unenforced:
         return {"warning": text.encode("ascii", "replace").decode()}
 
 
-def with_wish(messages: Sequence[Mapping[str, Any]], spec: ConstraintSpec) -> list[Mapping[str, Any]]:
+def with_wish(
+    messages: Sequence[Mapping[str, Any]], asked: AskedConstraint | None, must_call: Sequence[str]
+) -> list[Mapping[str, Any]]:
     """The messages with an instruction in front that asks for what can't be enforced."""
-    wish = WISHES.get(spec.kind, "Answer in this form, and nothing else:")
-    text = wish if spec.kind == "json_object" else f"{wish}\n{spec.source}"
+    wishes = []
+    if must_call:
+        wishes.append(f"Answer by calling {' or '.join(must_call)}, and with nothing else.")
+    elif asked is not None:
+        wish = WISHES.get(asked.spec.kind, "Answer in this form, and nothing else:")
+        wishes.append(wish if asked.spec.kind == "json_object" else f"{wish}\n{asked.spec.source}")
+    if not wishes:
+        return list(messages)
     first = messages[0] if messages else {}
     if first.get("role") == "system" and isinstance(first.get("content"), str):
-        return [{**first, "content": f"{first['content']}\n\n{text}"}, *messages[1:]]
-    return [{"role": "system", "content": text}, *messages]
+        return [{**first, "content": "\n\n".join([first["content"], *wishes])}, *messages[1:]]
+    return [{"role": "system", "content": "\n\n".join(wishes)}, *messages]

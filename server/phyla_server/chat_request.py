@@ -20,6 +20,7 @@ from phyla_server.logprobs import MAX_TOP, MAX_TOP_PEER, LogprobsShape
 from phyla_server.messages import read_messages
 from phyla_server.serving import Serving
 from phyla_server.thinking import read_thinking
+from phyla_server.tool_constraint import with_calls
 from phyla_server.tools import read_tools
 
 MAX_SAMPLES = 8
@@ -52,7 +53,7 @@ def prepare_chat(serving: Serving, incoming: Incoming, unenforced: Unenforced | 
     messages = read_messages(fields.body.get("messages"), model.model_id)
     is_peer = serving.settings.compat == "mlx-lm"
     thinking = read_thinking(fields, serving.settings.thinking, model.facts.default_thinking)
-    tools = read_tools(fields)
+    use = read_tools(fields)
     sampling = resolve_sampling(
         fields.body,
         serving.defaults,
@@ -64,11 +65,12 @@ def prepare_chat(serving: Serving, incoming: Incoming, unenforced: Unenforced | 
     max_tokens, stop = read_max_tokens(fields), read_stop(fields)
     num_samples = fields.integer("n", least=1, most=MAX_SAMPLES) or 1
     asked = read_constraint(fields)
-    if asked is not None and unenforced is not None:
-        messages = with_wish(messages, asked.spec)
-        asked = None
+    if unenforced is None:
+        asked = with_calls(asked, use, model)
+    else:
+        messages, asked = with_wish(messages, asked, use.must_call), None
     stream, include_usage = fields.flag("stream") or False, read_include_usage(fields)
-    rendered = model.renderer.render_chat(messages, tools=tools, template_args=thinking.template_args)
+    rendered = model.renderer.render_chat(messages, tools=use.tools, template_args=thinking.template_args)
     completion_id = f"chatcmpl-{uuid.uuid4().hex}"
     request = Request(
         request_id=completion_id,

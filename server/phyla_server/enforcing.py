@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
-from phyla.draft.compiling import ConstraintCompiler, Enforced
+from phyla.draft.compiling import NO_ENGINE, ConstraintCompiler, Enforced
 from phyla.errors import ConstraintError, QueueFull
 
 from phyla_server.asked import AskedConstraint
@@ -30,7 +30,7 @@ class Enforcing:
             QueueFull: too many are being compiled.
         """
         if self._compiler is None:
-            raise ConstraintError("no grammar engine is active.")
+            raise ConstraintError(NO_ENGINE)
         if self._num_pending >= NUM_THREADS + MAX_WAITING:
             raise QueueFull(f"{MAX_WAITING} schemas are already waiting to be compiled. Try again later.")
         self._num_pending += 1

@@ -9,7 +9,8 @@ from typing import Generic, Protocol, TypeVar
 from phyla.draft.compiling import Enforced
 from phyla.errors import ConstraintError
 
-from phyla_server.asked import AskedConstraint, Unenforced
+from phyla_server.asked import UNENFORCEABLE, AskedConstraint, Unenforced
+from phyla_server.errors import ApiError
 from phyla_server.serving import Serving
 
 
@@ -48,15 +49,20 @@ async def made_ready(
     Raises:
         ApiError: it can't be served, or 400 for a constraint that nothing here enforces.
     """
-    prepared = await serving.preparation.run(lambda: prepare(None))
-    asked = prepared.asked
-    if asked is None:
-        return Ready(prepared)
     try:
-        return Ready(prepared, await serving.enforcing.compile(asked))
-    except ConstraintError as error:
-        if not serving.warns_of_fallback:
-            raise asked.refusal(str(error)) from error
-        unenforced = Unenforced(str(error))
+        prepared = await serving.preparation.run(lambda: prepare(None))
+        enforced = None if prepared.asked is None else await _compiled(serving, prepared.asked)
+        return Ready(prepared, enforced)
+    except ApiError as error:
+        if error.code != UNENFORCEABLE or not serving.warns_of_fallback:
+            raise
+        unenforced = Unenforced(error.message)
     prepared = await serving.preparation.run(lambda: prepare(unenforced))
     return Ready(prepared, headers=unenforced.header(consequence))
+
+
+async def _compiled(serving: Serving, asked: AskedConstraint) -> Enforced:
+    try:
+        return await serving.enforcing.compile(asked)
+    except ConstraintError as error:
+        raise asked.refusal(str(error)) from error

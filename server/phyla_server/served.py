@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from phyla import Settings
 from phyla.engine import EngineFront
 from phyla.model.facts import ModelFacts
-from phyla.output import OutputParser, OutputParserFactory, ParserContext, choose_parser
+from phyla.output import CallSyntax, OutputParser, OutputParserFactory, ParserContext, choose_parser
 from phyla.request import Rendered
 from phyla.tokenizer import Tokenizer
 from phyla.tokenizer.render import PromptRenderer
@@ -34,6 +34,9 @@ class ServedModel:
     parser: OutputParserFactory
     reasoning: tuple[str, str] | None = None
     """Spellings around reasoning, or None for a model without."""
+
+    call_syntax: CallSyntax | None = None
+    """How its dialect writes calls, where that is known."""
 
     constraints: ConstraintCompiler | None = None
     """What enforces the form of answers."""
@@ -99,6 +102,7 @@ def served_model(
         engine=engine,
         parser=parser,
         reasoning=_reasoning(facts, parser, template),
+        call_syntax=None if parser.call_syntax is None else parser.call_syntax(template),
         constraints=constraints,
         xtc_special_ids=_xtc_special_ids(tokenizer, facts.eos_ids),
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from phyla_server.errors import bad_request
@@ -11,17 +12,41 @@ from phyla_server.fields import Fields
 MAX_TOOLS = 512
 
 
-def read_tools(fields: Fields) -> tuple[Mapping[str, Any], ...]:
-    """The tools to offer: none if there are none or `tool_choice` is `none`.
+@dataclass(frozen=True)
+class ToolUse:
+    """The tools of a request, and what it wants done with them."""
+
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """To offer: none where `tool_choice` is `none`."""
+
+    must_call: tuple[str, ...] = ()
+    """Names of which at least one has to be called; empty leaves it to the model."""
+
+    is_parallel: bool = True
+    """Whether there may be several calls in one answer."""
+
+    @property
+    def strict(self) -> tuple[str, ...]:
+        """Names of tools whose calls must keep to their schema."""
+        return tuple(tool["function"]["name"] for tool in self.tools if tool["function"].get("strict") is True)
+
+
+def read_tools(fields: Fields) -> ToolUse:
+    """`tools`, `tool_choice` and `parallel_tool_calls`.
 
     Raises:
-        ApiError: 400 for a malformed tool, an unknown choice, or a choice that only a grammar could enforce.
+        ApiError: 400 for a malformed tool or an unknown choice.
     """
     offered = fields.array("tools") or ()
     if len(offered) > MAX_TOOLS:
         raise bad_request(f"tools must hold at most {MAX_TOOLS} tools", "tools")
     tools = tuple(_tool(index, one) for index, one in enumerate(offered))
-    return () if _choice(fields.body.get("tool_choice"), tools) == "none" else tools
+    choice = fields.body.get("tool_choice")
+    if choice == "none":
+        return ToolUse()
+    must_call = _must_call(choice, [tool["function"]["name"] for tool in tools])
+    is_parallel = fields.flag("parallel_tool_calls") is not False and not isinstance(choice, dict)
+    return ToolUse(tools, must_call, is_parallel)
 
 
 def _tool(index: int, tool: object) -> Mapping[str, Any]:
@@ -35,18 +60,17 @@ def _tool(index: int, tool: object) -> Mapping[str, Any]:
     return tool
 
 
-def _choice(choice: object, tools: tuple[Mapping[str, Any], ...]) -> str:
-    if choice is None or choice in ("auto", "none"):
-        return str(choice or "auto")
+def _must_call(choice: object, names: Sequence[str]) -> tuple[str, ...]:
+    if choice is None or choice == "auto":
+        return ()
     if choice == "required":
-        if not tools:
+        if not names:
             raise bad_request("tool_choice 'required' needs tools", "tool_choice")
-        raise bad_request("tool_choice 'required' can't be enforced by this server; use 'auto'", "tool_choice")
+        return tuple(names)
     function = choice.get("function") if isinstance(choice, dict) else None
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(name, str):
         raise bad_request("tool_choice must be 'auto', 'none', 'required' or a named function", "tool_choice")
-    names = [tool["function"]["name"] for tool in tools]
     if name not in names:
         raise bad_request(f"tool_choice names '{name[:64]}', which isn't among the tools", "tool_choice")
-    raise bad_request(f"tool_choice '{name[:64]}' can't be enforced by this server; use 'auto'", "tool_choice")
+    return (name,)

@@ -229,10 +229,10 @@ def test_reasoning_that_is_cut_short_is_still_reasoning(serve):
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ("required", "tool_choice 'required' can't be enforced by this server; use 'auto'"),
         (
-            {"type": "function", "function": {"name": "weather"}},
-            "tool_choice 'weather' can't be enforced by this server; use 'auto'",
+            "required",
+            "tool_choice can't be enforced: no grammar engine is active. "
+            "Install one (phyla[xgrammar]) or choose one with --proposer.",
         ),
         (
             {"type": "function", "function": {"name": "unknown"}},

@@ -227,3 +227,111 @@ def test_the_kill_switch_implies_the_fallback(serve):
 def test_models_say_whether_structured_output_is_enforced(serve, client):
     assert client.http.get("/v1/models").json()["data"][0]["structured_output"] is True
     assert serve(proposer="none").http.get("/v1/models").json()["data"][0]["structured_output"] is False
+
+
+PARAMETERS = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Rome", "Oslo"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+
+
+def tool(name: str, parameters: dict[str, Any] = PARAMETERS, **fields: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": parameters, **fields}}
+
+
+@pytest.mark.parametrize("dialect", ["hermes", "qwen", "glm", "minicpm"])
+def test_a_required_call_is_made(serve, dialect):
+    choice = serve(output_parser=dialect).chat(
+        tools=[tool("weather"), tool("news")], tool_choice="required", max_tokens=2000, parallel_tool_calls=False
+    )
+    answer = choice.json()["choices"][0]
+    [call] = answer["message"]["tool_calls"]
+    assert answer["finish_reason"] == "tool_calls"
+    assert call["function"]["name"] in ("weather", "news")
+    assert json.loads(call["function"]["arguments"])["city"] in ("Rome", "Oslo")
+
+
+def test_a_named_call_is_made_once(serve):
+    response = serve(output_parser="hermes").chat(
+        tools=[tool("weather"), tool("news")],
+        tool_choice={"type": "function", "function": {"name": "news"}},
+        max_tokens=2000,
+    )
+    [call] = response.json()["choices"][0]["message"]["tool_calls"]
+    assert call["function"]["name"] == "news"
+
+
+def test_a_call_cut_by_the_cap_says_so(serve):
+    response = serve(output_parser="hermes").chat(tools=[tool("weather")], tool_choice="required", max_tokens=12)
+    assert response.json()["choices"][0]["finish_reason"] == "length"
+
+
+def test_streamed_calls_are_the_same(serve):
+    client = serve(output_parser="qwen")
+    body = {"tools": [tool("weather")], "tool_choice": "required", "seed": 3, "max_tokens": 2000}
+    [whole] = client.chat(**body, parallel_tool_calls=False).json()["choices"][0]["message"]["tool_calls"]
+    frames = client.chat(**body, parallel_tool_calls=False, stream=True).text.split("\n\n")
+    deltas = [json.loads(frame[6:])["choices"][0]["delta"] for frame in frames if frame.startswith("data: {")]
+    pieces = [call["function"].get("arguments", "") for delta in deltas for call in delta.get("tool_calls", ())]
+    assert "".join(pieces) == whole["function"]["arguments"]
+
+
+def test_a_strict_tool_leaves_the_text_around_calls_free(serve):
+    response = serve(output_parser="hermes").chat(tools=[tool("weather", strict=True)], max_tokens=10)
+    assert response.status_code == 200
+    assert response.json()["choices"][0]["finish_reason"] == "length"
+
+
+def test_strict_parameters_that_cant_be_kept_are_a_400(serve):
+    listed = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+    response = serve(output_parser="hermes").chat(tools=[tool("weather", listed, strict=True)])
+    assert response.status_code == 400
+    assert "'uniqueItems'" in response.json()["error"]["message"]
+
+
+def test_a_tool_that_isnt_strict_is_called_as_well_as_can_be(serve):
+    listed = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+    response = serve(output_parser="hermes").chat(tools=[tool("weather", listed)], tool_choice="required", max_tokens=9)
+    assert response.status_code == 200
+
+
+def test_a_model_whose_calls_nobody_can_write_refuses_to_promise_one(serve):
+    response = serve(output_parser="plain").chat(tools=[tool("weather")], tool_choice="required")
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "tool_choice"
+
+
+def test_a_response_format_leaves_room_for_calls(serve):
+    response = serve(output_parser="hermes").chat(
+        tools=[tool("weather")], response_format=FORMAT, max_tokens=2000, parallel_tool_calls=False
+    )
+    message = response.json()["choices"][0]["message"]
+    said = message["content"] or message["tool_calls"][0]["function"]["arguments"]
+    assert set(json.loads(said)) in ({"color", "size"}, {"city", "days"})
+
+
+def test_the_official_clients_tool_helper_parses_arguments(serve):
+    class Weather(BaseModel):
+        city: Literal["Rome", "Oslo"]
+        is_hot: bool
+
+    answer = serve(output_parser="hermes").openai.chat.completions.parse(
+        model="m",
+        messages=MESSAGES,
+        tools=[openai.pydantic_function_tool(Weather)],
+        tool_choice="required",
+        parallel_tool_calls=False,
+        temperature=1.0,
+        max_tokens=2000,
+    )
+    [call] = answer.choices[0].message.tool_calls
+    assert isinstance(call.function.parsed_arguments, Weather)
+
+
+def test_fallback_asks_for_a_call_in_words(serve):
+    client = serve(output_parser="hermes", structured_fallback="warn", proposer="none")
+    response = client.chat(tools=[tool("weather")], tool_choice="required", max_tokens=3)
+    assert response.status_code == 200
+    assert response.headers["warning"].startswith("grammar not enforced: ")

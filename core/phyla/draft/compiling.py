@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 STRUCTURED_KINDS = frozenset({"json_object", "json_schema", "choice", "structural_tag"})
 """Kinds whose source is JSON."""
 
+NO_ENGINE = "no grammar engine is active. Install one (phyla[xgrammar]) or choose one with --proposer."
+
 
 class Enforced:
     """One compiled constraint. Whoever has it keeps it ready for the engine."""
@@ -187,7 +189,7 @@ class ConstraintCompiler:
 
 def _nobody(spec: ConstraintSpec, names: Sequence[str]) -> str:
     if not names:
-        return "no grammar engine is active. Install one (phyla[xgrammar]) or choose one with --proposer."
+        return NO_ENGINE
     return f"there is no grammar engine '{spec.engine}' here; there is {', '.join(names)}."
 
 

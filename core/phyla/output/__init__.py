@@ -3,6 +3,7 @@
 The contract, the plain parser and the choice among parsers; the dialects live in plugins.
 """
 
+from phyla.output.call_syntax import CalledTool, CallSyntax
 from phyla.output.choose import choose_parser
 from phyla.output.parser import (
     OutputParser,
@@ -19,6 +20,8 @@ from phyla.output.plain import PLAIN, PlainParser
 
 __all__ = [
     "PLAIN",
+    "CallSyntax",
+    "CalledTool",
     "OutputParser",
     "OutputParserFactory",
     "ParserContext",

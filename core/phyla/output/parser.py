@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from phyla.output.call_syntax import CallSyntax
+
 
 @dataclass(frozen=True)
 class TextDelta:
@@ -92,5 +94,8 @@ class OutputParserFactory:
 
     reasoning: tuple[tuple[str, str], ...] = (("<think>", "</think>"),)
     """Pairs of reasoning markers it understands."""
+
+    call_syntax: Callable[[str | None], CallSyntax] | None = None
+    """`(chat template)`: how it writes calls, so that one can be required; None where that isn't known."""
 
     description: str = ""
