@@ -24,6 +24,7 @@ from phyla.selection.settings import SelectionSettings
 from phyla.tokenizer.render import PromptRenderer
 
 if TYPE_CHECKING:
+    from phyla.backend import BackendFacts
     from phyla.model import ModelFacts
     from phyla.model.binding import ModelBinding
     from phyla.plan import Plan
@@ -130,7 +131,21 @@ def renderer_of(parts: Parts, tokenizer: Tokenizer) -> PromptRenderer:
 
 def _admission(parts: Parts, chosen: EngineSettings) -> Admission:
     plan, facts = parts.plan, parts.plan.facts
-    fit = FitEquation(
+    return Admission(
+        vocab_size=facts.vocab_size,
+        context_limit=min(facts.context_limit, chosen.context_limit or facts.context_limit),
+        fit=fit_equation(parts),
+        usable_bytes=chosen.memory_budget or usable_bytes(plan.backend),
+        memory_budget_bytes=chosen.memory_budget,
+        kv_budget_bytes=chosen.kv_budget,
+        default_max_tokens=chosen.max_tokens,
+    )
+
+
+def fit_equation(parts: Parts) -> FitEquation:
+    """What a context of this plan will need."""
+    plan, facts = parts.plan, parts.plan.facts
+    return FitEquation(
         layout=facts.layout,
         bytes_per_token=lambda layer: parts.schemes[layer.index].value.bytes_per_token(layer, plan.dtype),
         weight_bytes=_weight_bytes(plan, facts),
@@ -138,17 +153,11 @@ def _admission(parts: Parts, chosen: EngineSettings) -> Admission:
         element_bytes=dtype_bytes(plan.dtype),
         scores_are_materialised=facts.scores_are_materialised,
     )
-    device = plan.backend
-    usable = min(int(device.memory_bytes * USABLE_SHARE), device.working_set_bytes)
-    return Admission(
-        vocab_size=facts.vocab_size,
-        context_limit=min(facts.context_limit, chosen.context_limit or facts.context_limit),
-        fit=fit,
-        usable_bytes=chosen.memory_budget or usable,
-        memory_budget_bytes=chosen.memory_budget,
-        kv_budget_bytes=chosen.kv_budget,
-        default_max_tokens=chosen.max_tokens,
-    )
+
+
+def usable_bytes(device: BackendFacts) -> int:
+    """Of the device's memory, where no budget is given."""
+    return min(int(device.memory_bytes * USABLE_SHARE), device.working_set_bytes)
 
 
 def _weight_bytes(plan: Plan, facts: ModelFacts) -> int:

@@ -16,6 +16,9 @@ from phyla.plan import Choice, Plan
 from phyla.selection.parts import Parts
 from phyla.settings import Settings
 
+MOST_TOKENS = 10**9
+"""Where looking for the longest context begins."""
+
 
 def _explain(session: Session, settings: Settings, model: str | None) -> int:
     from phyla.backend.detect import detect
@@ -99,6 +102,17 @@ def _memory(parts: Parts) -> Iterator[str]:
     state = f" and {_size(fixed)} of state that doesn't grow" if fixed else ""
     row = _size(growing * full + bounded + fixed)
     yield f"Cache: {growing:g} bytes per token{state}, {row} for a row of {full} tokens"
+    yield from _context_bought(parts)
+
+
+def _context_bought(parts: Parts) -> Iterator[str]:
+    """What a scheme saves, in tokens: of a row that has the device's memory to itself, whatever the model's limit."""
+    from phyla.assembly import fit_equation, usable_bytes
+
+    fit, usable = fit_equation(parts), usable_bytes(parts.plan.backend)
+    if 0 < fit.growth_bytes < fit.plain().growth_bytes:
+        here, plain = (one.max_safe_context(usable, MOST_TOKENS) for one in (fit, fit.plain()))
+        yield f"This device's memory holds a context of {here} tokens, of {plain} stored plain"
 
 
 def _plane(plane: Plane) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from phyla.engine.chunks import score_bytes
 from phyla.kv.layer_spec import LayerSpec
+from phyla.kv.plain import plain_bytes_per_token
 
 WORKSPACE_BYTES_PER_TOKEN = 550_000
 """Activations of a prefill chunk, per token: calibrated by the reference system at 1.1 GB for 2048."""
@@ -34,6 +35,18 @@ class FitEquation:
     def row_bytes(self, num_tokens: int) -> int:
         """What one row stores at that length: sliding layers up to their window, recurrent ones a fixed state."""
         return int(sum(self._layer_bytes(layer, num_tokens) for layer in self.layout if layer.owns_state))
+
+    @property
+    def growth_bytes(self) -> float:
+        """What one more token adds to a long row."""
+        growing = (layer for layer in self.layout if layer.owns_state and layer.window is None)
+        return sum(self.bytes_per_token(layer) for layer in growing)
+
+    def plain(self) -> FitEquation:
+        """The same model with plain storage."""
+        return replace(
+            self, bytes_per_token=lambda layer: plain_bytes_per_token(layer, f"float{self.element_bytes * 8}")
+        )
 
     def workspace_bytes(self, num_tokens: int) -> int:
         """What a chunk of prefill needs beside the stored state."""

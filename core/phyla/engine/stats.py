@@ -27,6 +27,10 @@ def engine_stats(
             "kv_bytes": counters.projected_bytes,
             "kv_budget_bytes": settings.kv_budget,
         },
+        "kv": {
+            "bytes_per_token": admission.fit.growth_bytes,
+            "plain_bytes_per_token": admission.fit.plain().growth_bytes,
+        },
         "admission": {
             "max_safe_context": admission.max_safe_context,
             "context_limit": admission.context_limit,

@@ -1,10 +1,12 @@
 """Affine storage by its flag, through discovery, selection and the engine."""
 
 import json
+import re
 from pathlib import Path
 
 import phyla
 import pytest
+from phyla.cli.main import main
 from phyla.testing.tiny import tiny_checkpoint
 from phyla.testing.tiny.configs import tiny_config
 
@@ -39,3 +41,20 @@ def test_drafts_are_verified_on_quantised_storage(folder: Path) -> None:
         drafted = [model.generate(prompt, max_tokens=40) for prompt in PROMPTS]
     assert [answer.token_ids for answer in drafted] == plain
     assert all(answer.usage.speculation["method"] == "ngram" for answer in drafted)
+
+
+def test_explain_and_stats_say_what_a_token_takes_and_buys(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # Two layers; keys and values of 64 float32 numbers each, or 64 bytes of codes and two float32 numbers.
+    main(["explain", str(folder), "--kv-quant", "8"])
+    said = capsys.readouterr().out
+    assert "Cache: 288 bytes per token" in said
+    found = re.search(r"holds a context of (\d+) tokens, of (\d+) stored plain", said)
+    assert found is not None
+    assert int(found[1]) / int(found[2]) == pytest.approx(1024 / 288, rel=0.01)
+    with phyla.load(str(folder), kv_quant="8") as model:
+        assert model.engine.stats()["kv"] == {"bytes_per_token": 288.0, "plain_bytes_per_token": 1024.0}
+
+
+def test_plain_storage_buys_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["explain", str(folder)])
+    assert "stored plain" not in capsys.readouterr().out
