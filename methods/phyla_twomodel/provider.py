@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import mlx.core as mx
-from phyla import DraftFacts, DraftProvider, SamplingParams, Span, StepInput
+from phyla import DraftFacts, DraftProvider, Span, StepInput
+from phyla.draft.chain import Chain
 from phyla.kv.group import looped
-from phyla.sampling.sampler import Draw, RowSampler, draw_tokens, flatten
 
 from phyla_twomodel.source import TwoModelSource
 
@@ -38,7 +38,6 @@ class TwoModelProvider(DraftProvider):
         self._drafter = drafter
         self._vocab_size = vocab_size
         self._new_state = new_state
-        self._greedy = RowSampler(SamplingParams(), vocab_size, seed=0)
 
     def new_states(self) -> list[LayerState]:
         return [self._new_state(layer) for layer in self.facts.layout if layer.owns_state]
@@ -75,24 +74,14 @@ class TwoModelProvider(DraftProvider):
         for source, row, known in zip(sources, rows, fed, strict=True):
             source.begin(known, row.room)
         states = looped(self.facts.layout, [source.states for source in sources])
-        logits = self._forward(sources, fed, states)
-        chosen: list[mx.array] = []
-        drawn_from: list[list[mx.array | None]] = []
-        for position in range(max(row.room for row in rows)):
-            if position:
-                num_real = tuple(int(position < row.room) for row in rows)
-                logits = self._step(sources, chosen[-1][:, None], num_real, states)
-            draws = [Draw(row.sampler or self._greedy, row.step + position) for row in rows]
-            drawn = draw_tokens(draws, logits)
-            chosen.append(drawn.tokens)
-            drawn_from.append(
-                [_drawn_from(draw, drawn.logprobs[place : place + 1]) for place, draw in enumerate(draws)]
-            )
-        ids = cast(list[list[int]], mx.stack(chosen, axis=1).tolist())
-        return [
-            self._span(source, ids[place][: row.room], [one[place] for one in drawn_from[: row.room]])
-            for place, (source, row) in enumerate(zip(sources, rows, strict=True))
-        ]
+        chain = Chain(rows, self._vocab_size)
+        chain.draw(self._forward(sources, fed, states))
+        while not chain.is_complete:
+            chain.draw(self._step(sources, chain.ids, chain.num_real, states))
+        spans = chain.spans("two-model")
+        for source, span in zip(sources, spans, strict=True):
+            source.drafted(span.tokens)
+        return spans
 
     def _unread(self, source: TwoModelSource, history: Sequence[int]) -> Sequence[int]:
         unread = history[source.num_read :]
@@ -100,11 +89,6 @@ class TwoModelProvider(DraftProvider):
             self.read(source, unread[:-1])
             return unread[-1:]
         return unread
-
-    def _span(self, source: TwoModelSource, drafts: Sequence[int], drawn_from: Sequence[mx.array | None]) -> Span:
-        source.drafted(drafts)
-        logits = [one for one in drawn_from if one is not None]
-        return Span(tuple(drafts), source="two-model", draft_logits=mx.concatenate(logits) if logits else None)
 
     def _forward(self, sources: Sequence[TwoModelSource], rows: Sequence[Sequence[int]], states: list[Any]) -> mx.array:
         """(B, V) logits after the last of each row's ids."""
@@ -124,19 +108,4 @@ class TwoModelProvider(DraftProvider):
             route="exact" if len(sources) == 1 else "fast",
         )
         hidden = self._drafter.forward(step, states).hidden
-        return self._in_targets_vocabulary(self._drafter.head(hidden)[0])
-
-    def _in_targets_vocabulary(self, logits: mx.array) -> mx.array:
-        """(B, V) of the target: its random stream draws from as many ids."""
-        num_missing = self._vocab_size - logits.shape[-1]
-        if num_missing <= 0:
-            return logits[:, : self._vocab_size]
-        return mx.pad(logits, [(0, 0), (0, num_missing)], constant_values=mx.array(-mx.inf, dtype=logits.dtype))
-
-
-def _drawn_from(draw: Draw, logprobs: mx.array) -> mx.array | None:
-    """(1, V) what a draft was drawn from; None where it is the drafter's one and only choice."""
-    sampler = draw.sampler
-    if sampler.sampler is not None or sampler.filters.is_greedy:
-        return None
-    return flatten(sampler.filters, [draw], logprobs)[0]
+        return self._drafter.head(hidden)[0]

@@ -39,10 +39,12 @@ class Attention:
         mask: what each position may see.
         q_norm: per-head norm of the queries before they are rotated, where the model has one.
         k_norm: the same for keys.
+        output_gate: the query projection also gives a gate per number of each head's output, behind that head's query.
 
     Source:
         Vaswani et al. 2017, section 3.2; grouped heads: Ainslie et al. 2023, section 2.2; rotary positions: Su et al.
-        2021, section 3.2.2; per-head norms: Henry et al. 2020, section 2 (as root-mean-square norms).
+        2021, section 3.2.2; per-head norms: Henry et al. 2020, section 2 (as root-mean-square norms);
+        the gate: Qiu et al. 2025 (Gated Attention), section 2.2, position G1.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Attention:
         mask: Mask,
         q_norm: RMSNorm | None = None,
         k_norm: RMSNorm | None = None,
+        output_gate: bool = False,
     ) -> None:
         self.qkv = qkv
         self.out = out
@@ -64,15 +67,23 @@ class Attention:
         self.mask = mask
         self.q_norm = q_norm
         self.k_norm = k_norm
+        self.output_gate = output_gate
 
     def __call__(self, hidden: mx.array, step: StepInput, cache: KeyValueCache) -> mx.array:
         """(1, B*L, E) in and out; this step's keys and values are appended to `cache`."""
         queries, keys, values = self.qkv(hidden, step.route)
-        queries = self._positioned(split_heads(queries, step, self.num_heads), self.q_norm, step)
+        queries = split_heads(queries, step, self.num_heads)
+        gates: mx.array | None = None
+        if self.output_gate:
+            queries, gates = mx.split(queries, 2, axis=-1)
+        queries = self._positioned(queries, self.q_norm, step)
         keys = self._positioned(split_heads(keys, step, self.num_kv_heads), self.k_norm, step)
         values = split_heads(values, step, self.num_kv_heads).transpose(0, 2, 1, 3)
         cache.append(keys, values, step.num_real)
-        return self.out(merge_heads(cache.attend(queries, self.mask, step.num_real)))
+        attended = merge_heads(cache.attend(queries, self.mask, step.num_real))
+        if gates is not None:
+            attended = attended * mx.sigmoid(gates.reshape(attended.shape))
+        return self.out(attended)
 
     def _positioned(self, heads: mx.array, norm: RMSNorm | None, step: StepInput) -> mx.array:
         """(B, L, heads, D) to (B, heads, L, D), normed and rotated."""

@@ -1,0 +1,290 @@
+"""The draft head against its formulas through transformers' layer, and its bookkeeping on every kind of target."""
+
+from dataclasses import replace
+
+import mlx.core as mx
+import numpy as np
+import pytest
+import torch
+from phyla.backend.device import BackendFacts
+from phyla.checkpoint.folder import FolderCheckpoint
+from phyla.draft import LoadableDrafter, Observed, RowProposal
+from phyla.draft.method import Drafter, DraftTarget
+from phyla.kv.plain import create_plain
+from phyla.model import LoadOptions, StepInput, Tap
+from phyla.request import Rendered, Request
+from phyla.settings import load_settings
+from phyla.testing.bits import same_state
+from phyla.testing.close import assert_close
+from phyla.testing.engines import TOY_VOCAB
+from phyla.testing.method_engine import EngineMethodContract
+from phyla.testing.tiny import tiny_checkpoint
+from phyla.testing.tiny.mtp import companion_config, head_shapes
+from phyla.testing.tiny.qwen35 import qwen35_config
+from phyla.testing.toy import ToyConfig, toy_binding, toy_config, toy_facts
+from phyla.testing.weights import random_tensors
+from phyla_mtp import MtpSettings, phyla_methods
+from phyla_mtp.artifact import layout_of
+from phyla_mtp.config import mtp_config
+from phyla_mtp.head import load_head
+from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
+from transformers.models.qwen3_5.modeling_qwen3_5 import (
+    Qwen3_5DecoderLayer,
+    Qwen3_5RMSNorm,
+    Qwen3_5TextRotaryEmbedding,
+)
+
+CPU = BackendFacts("cpu", "test", "test", memory_bytes=1 << 34, working_set_bytes=1 << 34)
+OPTIONS = LoadOptions(CPU, "float32")
+TOY = companion_config(qwen35_config(hidden_size=64, vocab_size=TOY_VOCAB))
+FULL = companion_config(qwen35_config())
+METHOD = phyla_methods(load_settings([MtpSettings], env={}))[0]
+LAST = Tap(1)
+
+
+def companion(folder, config=TOY, prefix="", **more) -> FolderCheckpoint:
+    tiny_checkpoint(folder, config, shapes=head_shapes(config, prefix), tokenizer=False, **more)
+    return FolderCheckpoint.open(str(folder))
+
+
+@pytest.fixture(scope="module")
+def toy_head(tmp_path_factory):
+    return LoadableDrafter(companion(tmp_path_factory.mktemp("head") / "mtp"), options=OPTIONS)
+
+
+class TestMtp(EngineMethodContract):
+    """Any target that lends its embedding and its last hidden rows is one that the bookkeeping must hold for."""
+
+    @pytest.fixture
+    def method(self):
+        return METHOD
+
+    @pytest.fixture
+    def drafter(self, toy_head):
+        return toy_head
+
+
+@pytest.fixture
+def target():
+    return toy_binding("FF", 3, vocab_size=TOY_VOCAB)
+
+
+@pytest.fixture
+def provider(target, toy_head):
+    return METHOD.create(target, toy_head)
+
+
+class Worked:
+    """One row's rounds; hidden rows are made up, but always the same for a position."""
+
+    def __init__(self, provider, prompt, chunks):
+        self.provider = provider
+        self.history = list(prompt)
+        self.states = provider.new_states()
+        self.source = provider.open(Request("r", Rendered(tuple(prompt))), self.states)
+        self.num_target = 0
+        for size in chunks:
+            self.give(self.history[self.num_target : self.num_target + size], is_prefill=True)
+
+    def give(self, tokens, **more):
+        rows = [mx.random.normal((1, 1, 64), key=mx.random.key(self.num_target + i)) for i in range(len(tokens))]
+        taps = {LAST: mx.concatenate(rows, axis=1)}
+        self.source.observe(Observed(tuple(tokens), self.num_target, taps=taps, **more))
+        self.num_target += len(tokens)
+
+    def propose(self, room=2):
+        [span] = self.provider.propose([RowProposal(0, self.source, self.history, room)])
+        return span.tokens
+
+    def round(self, num_accepted):
+        drafts = self.propose()
+        kept = [self.history[-1], *drafts[:num_accepted]]
+        self.history += [*drafts[:num_accepted], 300]
+        self.give(kept)
+        return self.num_target, self.source.num_rows
+
+
+def test_the_worked_trace_stays_one_row_behind_the_target(provider):
+    row = Worked(provider, range(10), [9])
+
+    assert row.source.num_rows == 8
+    assert row.round(0) == (10, 9)
+    assert row.round(1) == (12, 11)
+    assert row.round(2) == (15, 14)
+    row.give([row.history[-1]])
+    assert (row.num_target, row.source.num_rows) == (16, 15)
+
+
+@pytest.mark.parametrize("chunks", [[1] * 9, [1, 8], [4, 5], [8, 1]])
+def test_prefill_in_any_pieces_gives_the_same_rows(provider, chunks):
+    whole, pieces = Worked(provider, range(10), [9]), Worked(provider, range(10), chunks)
+
+    assert whole.propose(3) == pieces.propose(3)
+    assert [one.num_tokens for one in whole.states[1:]] == [9]
+
+
+def test_what_was_guessed_leaves_no_trace(provider):
+    drafted, plain = Worked(provider, range(10), [9]), Worked(provider, range(10), [9])
+    drafted.round(1)
+    plain.history = list(drafted.history)
+    plain.give(plain.history[9:11])
+
+    assert all(same_state(one, other) for one, other in zip(drafted.states, plain.states, strict=True))
+
+
+def test_a_row_goes_on_from_states_alone(provider):
+    row = Worked(provider, range(10), [9])
+    resumed = provider.open(Request("r", Rendered(())), [state.clone() for state in row.states])
+
+    [span] = provider.propose([RowProposal(0, resumed, row.history, 3)])
+
+    assert span.tokens == row.propose(3)
+
+
+def test_rows_guessed_for_together_get_what_each_gets_alone(provider):
+    def asked(rows, rooms):
+        spans = provider.propose(
+            [
+                RowProposal(i, row.source, row.history, room)
+                for i, (row, room) in enumerate(zip(rows, rooms, strict=True))
+            ]
+        )
+        return [span.tokens for span in spans]
+
+    prompts = [range(10), range(20, 60), [5]]
+    alone = [asked([Worked(provider, one, [len(one) - 1] if len(one) > 1 else [])], [3]) for one in prompts[:2]]
+    rows = [Worked(provider, one, [len(one) - 1]) for one in prompts[:2]]
+
+    assert asked(rows, [3, 2]) == [alone[0][0], alone[1][0][:2]]
+
+
+def test_before_the_first_hidden_row_nothing_is_proposed(provider):
+    row = Worked(provider, [5], [])
+    assert provider.propose([RowProposal(0, row.source, row.history, 2)]) == [None]
+
+
+@pytest.mark.parametrize(("prefix", "is_shifted"), [("", False), ("mtp.", False), ("mtp.", True)])
+def test_rows_are_those_of_the_formulas_through_transformers_layer(tmp_path, prefix, is_shifted):
+    """Companion, converted and published spelling: the last one stores norms as their difference to one."""
+    checkpoint = companion(tmp_path / "mtp", FULL, prefix)
+    tensors = random_tensors(head_shapes(FULL, prefix))
+    if is_shifted:
+        stored = {name: one - 1 if one.ndim == 1 else one for name, one in tensors.items()}
+        mx.save_safetensors(str(tmp_path / "mtp" / "model.safetensors"), stored, metadata={"format": "mlx"})
+        checkpoint = FolderCheckpoint.open(str(tmp_path / "mtp"))
+    head = load_head(checkpoint, OPTIONS)
+    draw = np.random.default_rng(0)
+    embedded, hidden = (draw.standard_normal((1, 7, 128)).astype(np.float32) for _ in range(2))
+
+    want = by_transformers(
+        {name.removeprefix(prefix): np.array(one) for name, one in tensors.items()}, embedded, hidden
+    )
+
+    cache = fresh(FULL)
+    at_once = head(mx.array(embedded), mx.array(hidden), rows_at(0, 7), cache)
+    assert_close(at_once, mx.array(want), atol=2e-5, why="float32, other kernels")
+    cache = fresh(FULL)
+    stepwise = [
+        head(mx.array(embedded[:, i : i + 1]), mx.array(hidden[:, i : i + 1]), rows_at(i, 1), cache) for i in range(7)
+    ]
+    assert_close(mx.concatenate(stepwise, axis=1), mx.array(want), atol=2e-5, why="float32, other kernels")
+
+
+def rows_at(offset, width):
+    return StepInput(ids=mx.zeros((1, width), dtype=mx.int32), num_real=(width,), offsets=(offset,))
+
+
+def fresh(config):
+    """An empty state of the head's own layer."""
+    return create_plain(layout_of(mtp_config(config))[0], CPU, "float32")
+
+
+def by_transformers(tensors, embedded, hidden):
+    """fc over both norms, embedding first; their full-attention layer; the norm at the end."""
+    config = Qwen3_5TextConfig(**FULL["text_config"], attn_implementation="eager")
+    layer = Qwen3_5DecoderLayer(config, config.layer_types.index("full_attention")).eval()
+    # Their norms add one to what they store.
+    given = {name: torch.tensor(one - 1 if one.ndim == 1 else one) for name, one in tensors.items()}
+    layer.load_state_dict({name.removeprefix("layers.0."): one for name, one in given.items() if "layers.0." in name})
+
+    def norm(name, x):
+        module = Qwen3_5RMSNorm(128, eps=1e-6)
+        module.load_state_dict({"weight": given[f"{name}.weight"]})
+        return module(x)
+
+    with torch.no_grad():
+        joined = torch.cat(
+            [
+                norm("pre_fc_norm_embedding", torch.tensor(embedded)),
+                norm("pre_fc_norm_hidden", torch.tensor(hidden)),
+            ],
+            dim=-1,
+        )
+        x = joined @ given["fc.weight"].T
+        positions = torch.arange(7)[None]
+        angles = Qwen3_5TextRotaryEmbedding(config)(x, positions)
+        mask = torch.full((7, 7), float("-inf")).triu(1)[None, None]
+        out = layer(x, position_embeddings=angles, attention_mask=mask, position_ids=positions)
+        out = out[0] if isinstance(out, tuple) else out
+        return norm("norm", out).numpy()
+
+
+def test_a_quantised_head_is_near_the_dense_one(tmp_path):
+    quantised = FULL | {"quantization": {"group_size": 64, "bits": 8}}
+    dense, packed = (
+        load_head(companion(tmp_path / name, config, dtype="float32"), OPTIONS)
+        for name, config in (("dense", FULL), ("packed", quantised))
+    )
+    row = mx.random.normal((1, 1, 128), key=mx.random.key(1))
+
+    first = fresh(FULL)
+    second = fresh(FULL)
+    assert_close(
+        packed(row, row, rows_at(0, 1), second), dense(row, row, rows_at(0, 1), first), atol=0.05, why="8-bit weights"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"hidden_size": 128}, "hidden rows of 128 numbers and the model's have 64"),
+        ({"mtp_num_hidden_layers": 2}, "'mtp_num_hidden_layers': 2"),
+        ({"num_experts": 8}, "draft head with experts"),
+        ({"intermediate_size": 96}, "isn't of the config's shape"),
+    ],
+)
+def test_what_does_not_fit_is_refused_from_headers(tmp_path, target, changes, said):
+    checkpoint = companion(tmp_path / "mtp")
+    config = {**checkpoint.config, "text_config": {**checkpoint.config["text_config"], **changes}}
+    tiny_checkpoint(tmp_path / "other", config, shapes=head_shapes(TOY), tokenizer=False)
+    drafter = Drafter(FolderCheckpoint.open(str(tmp_path / "other")))
+
+    assert said in METHOD.supports(draft_target(target), drafter).reason
+
+
+def test_half_an_artifact_is_refused(tmp_path, target):
+    shapes = head_shapes(TOY)
+    del shapes["layers.0.mlp.up_proj.weight"]
+    tiny_checkpoint(tmp_path / "half", TOY, shapes=shapes, tokenizer=False)
+    drafter = Drafter(FolderCheckpoint.open(str(tmp_path / "half")))
+
+    assert "only part of a head: 1 tensors such as layers.0.mlp.up_proj.weight" in (
+        METHOD.supports(draft_target(target), drafter).reason
+    )
+
+
+def test_a_model_of_another_series_is_refused(tmp_path):
+    facts = toy_facts(ToyConfig.from_dict(toy_config("FF")))
+    drafter = Drafter(companion(tmp_path / "mtp"))
+    assert "the model is a toy" in METHOD.supports(DraftTarget(drafter.checkpoint, facts), drafter).reason
+
+
+def draft_target(target):
+    return DraftTarget(None, replace(target.facts, architecture="qwen3_5"))
+
+
+def test_depth_is_the_artifacts_unless_it_is_set(target, toy_head):
+    deeper = phyla_methods(load_settings([MtpSettings], env={}, flags={"--mtp-depth": "5"}))[0]
+
+    assert METHOD.describe(draft_target(target), toy_head).max_tokens == 2
+    assert deeper.describe(draft_target(target), toy_head).max_tokens == 5
