@@ -1,7 +1,7 @@
 """What prefix reuse saves on the starter: the second turn of a long conversation, and sessions with one system prompt.
 
-The second turn is measured twice per pair, going on from the first turn and read from the start, in the same process.
-The time of a lookup is taken from an index of a thousand prefixes of 8192 tokens each.
+A pair is one conversation: its first turn is read from the start, its second goes on from there. The time of a lookup
+is taken from an index of a thousand prefixes of 8192 tokens each.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import random
 import statistics
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import phyla
@@ -20,7 +21,6 @@ from phyla.kv.prefix import PrefixIndex, PrefixNamespace, Published
 from phyla.kv.row_state import RowState
 from phyla.library import Model
 from phyla.request import Rendered, Request
-from phyla.testing.scripted.state import ScriptState, script_layer
 
 from benchmarks.measurement import interval_95, versions, write_result
 
@@ -35,14 +35,14 @@ NAMESPACE = PrefixNamespace("benchmark", "plain", "benchmark")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=10, help="paired runs of the second turn")
+    parser.add_argument("--pairs", type=int, default=10, help="conversations of two turns")
     pairs = parser.parse_args().pairs
     with phyla.load("starter") as model:
         bench = Bench(model)
-        bench.second_turn(seed=-1, num_tokens=100)
+        bench.turns(seed=-1, num_tokens=100)
         samples = []
         for number in range(pairs):
-            samples.append(bench.second_turn(number, CONVERSATION_TOKENS))
+            samples.append(bench.turns(number, CONVERSATION_TOKENS))
             print(f"pair {number + 1}: {samples[-1]}", flush=True)
         sessions = bench.sessions()
     print(sessions, flush=True)
@@ -66,6 +66,15 @@ def main() -> None:
     write_result("prefix_starter", f"--pairs {pairs}", result)
 
 
+@dataclass(frozen=True)
+class Timed:
+    """An answer, and the seconds until its first token."""
+
+    seconds: float
+    text: str
+    num_cached: int
+
+
 class Bench:
     """Requests to a model of this process."""
 
@@ -74,20 +83,21 @@ class Bench:
         self._answers = Answers(model.engine)
         self._numbers = itertools.count()
 
-    def second_turn(self, seed: int, num_tokens: int) -> dict[str, float]:
-        """Seconds to the first token of a second turn, going on from the first and from nothing."""
+    def turns(self, seed: int, num_tokens: int) -> dict[str, float]:
+        """Seconds to the first token of both turns of a conversation: the first is read whole, the second goes on."""
         self._model.engine.flush_prefix_cache()
         opening = {"role": "user", "content": self._prose(seed, num_tokens)}
-        first = self._answers.wait(self._request(self._chat(opening), ANSWER_TOKENS))
+        first_prompt = self._chat(opening)
+        first = self._timed(self._request(first_prompt, ANSWER_TOKENS))
         said = {"role": "assistant", "content": first.text}
-        turn = self._chat(opening, said, {"role": "user", "content": "Which word comes first?"})
-        reused_seconds, num_cached = self._timed(self._request(turn, 1))
-        cold_seconds, _ = self._timed(self._request(turn, 1, skip_prefix_reuse=True))
+        second_prompt = self._chat(opening, said, {"role": "user", "content": "Which word comes first?"})
+        second = self._timed(self._request(second_prompt, 1))
         return {
-            "cold_seconds": round(cold_seconds, 4),
-            "reused_seconds": round(reused_seconds, 4),
-            "num_prompt_tokens": len(turn.ids),
-            "num_cached_tokens": num_cached,
+            "cold_seconds": first.seconds,
+            "reused_seconds": second.seconds,
+            "num_first_prompt_tokens": len(first_prompt.ids),
+            "num_second_prompt_tokens": len(second_prompt.ids),
+            "num_cached_tokens": second.num_cached,
         }
 
     def sessions(self) -> dict[str, int]:
@@ -111,22 +121,22 @@ class Bench:
     def _prefilled(self) -> int:
         return int(self._model.engine.stats()["tokens"]["prefilled"])
 
-    def _timed(self, request: Request) -> tuple[float, int]:
-        """Seconds to the first token, and tokens that were cached."""
+    def _timed(self, request: Request) -> Timed:
         began = time.perf_counter()
         stream = self._answers.stream(request)
-        next(stream)
+        opening = next(stream)
         seconds = time.perf_counter() - began
-        usage = _last(stream).usage
+        pieces = [opening, *stream]
+        usage = pieces[-1].usage
         assert usage is not None
-        return seconds, usage.num_cached_tokens
+        text = "".join(piece.text for piece in pieces if not piece.special)
+        return Timed(round(seconds, 4), text, usage.num_cached_tokens)
 
     def _chat(self, *messages: dict[str, str]) -> Rendered:
         return self._model.renderer.render_chat(messages)
 
-    def _request(self, rendered: Rendered, max_tokens: int, *, skip_prefix_reuse: bool = False) -> Request:
-        name = f"benchmark-{next(self._numbers)}"
-        return Request(name, rendered, max_tokens=max_tokens, skip_prefix_reuse=skip_prefix_reuse)
+    def _request(self, rendered: Rendered, max_tokens: int) -> Request:
+        return Request(f"benchmark-{next(self._numbers)}", rendered, max_tokens=max_tokens)
 
     def _prose(self, seed: int, num_tokens: int) -> str:
         """Words that come to about so many tokens."""
@@ -138,6 +148,9 @@ class Bench:
 
 def lookup_seconds() -> float:
     """Median time of a lookup in a full index; the hit's row isn't made."""
+    # Only now: it imports mlx, and a fast BLAS has to be there before.
+    from phyla.testing.scripted.state import ScriptState, script_layer
+
     index = PrefixIndex(1 << 40)
     shared = list(range(ENTRY_TOKENS // 2))
     prompts = [[*shared, number, *range(ENTRY_TOKENS - len(shared) - 1)] for number in range(NUM_ENTRIES)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import phyla
 import pytest
@@ -106,3 +107,16 @@ def test_the_command_writes_what_the_library_answers(folder: Path, model: phyla.
     usage = run_generate(str(folder), GenerateOptions("abc", raw=True), manager, settings, written.append)
     assert "".join(written) == model.generate("abc", max_tokens=5).text
     assert usage.num_completion_tokens == 5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"batch": 1}, {"batch": 4, "route": "exact"}, {"batch": 4, "route": "fast"}, {"batch": 1, "method": "ngram"}],
+    ids=["strict", "exact", "fast", "drafting"],
+)
+def test_every_route_goes_on_from_what_it_computed(folder: Path, options: dict[str, Any]) -> None:
+    with phyla.load(str(folder), **options) as model:
+        first = model.generate("the quick fox is sunny and warm", max_tokens=4)
+        again = model.generate("the quick fox is sunny and warm", max_tokens=4)
+    assert again.usage.num_cached_tokens == again.usage.num_prompt_tokens - 1
+    assert again.token_ids == first.token_ids

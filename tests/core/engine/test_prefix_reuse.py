@@ -53,11 +53,14 @@ def test_the_next_turn_computes_only_what_is_new(layers: str) -> None:
 
 @kinds
 def test_an_exact_repeat_answers_the_same_and_reads_one_token(layers: str) -> None:
-    with reusing(layers) as (engine, log, _):
-        first = answered(engine, log, "first", PROMPT)
-        again = answered(engine, log, "again", PROMPT)
+    unending = SamplingParams(ignore_eos=True)
+    with reusing(layers) as (engine, log, seen):
+        first = answered(engine, log, "first", PROMPT, sampling=unending)
+        seen.steps.clear()
+        again = answered(engine, log, "again", PROMPT, sampling=unending)
     assert again.ids == first.ids
     assert again.finished.usage.num_cached_tokens == len(PROMPT) - 1
+    assert seen.steps == [1] * 8
 
 
 @kinds
