@@ -27,11 +27,10 @@ def log_access(log: logging.Logger, scope: HTTPScope, request_id: str, status: i
     log.info(json.dumps(line))
 
 
-def start_logging(stream: TextIO, level: int = logging.INFO) -> None:
-    """Send the server's log lines to `stream`."""
+def start_logging(stream: TextIO) -> None:
+    """Send the server's log lines to `stream`, as they are; `--log-level` says which."""
     log = logging.getLogger("phyla.server")
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("%(message)s"))
     log.handlers = [handler]
-    log.setLevel(level)
     log.propagate = False

@@ -171,3 +171,15 @@ def test_the_log_has_a_line_per_request_and_no_prompt(start):
 
     assert '"path": "/v1/completions", "status": 200' in errors
     assert "a-very-private-prompt" not in errors
+
+
+@pytest.mark.parametrize(("level", "is_logged"), [("info", True), ("warning", False)])
+def test_the_log_level_decides_about_the_line_per_request(start, level, is_logged):
+    running = start("--log-level", level)
+    url = running.wait_until_ready()
+    httpx.get(f"{url}/models")
+    running.process.send_signal(signal.SIGTERM)
+
+    _, errors = running.process.communicate(timeout=60)
+
+    assert ('"path": "/v1/models"' in errors) == is_logged

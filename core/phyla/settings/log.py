@@ -18,10 +18,14 @@ Level = Annotated[
 class LogSettings(PluginSettings, section="log"):
     """What the program says on stderr while it runs. No level logs prompts or answers."""
 
-    level: Level = setting("warning", flag="--log-level", metavar="debug|info|warning|error")
-    """Least important messages that are shown."""
+    level: Level = setting("info", flag="--log-level", metavar="debug|info|warning|error")
+    """Least important messages that are shown. `info` has one line per request; libraries start at warnings."""
 
 
 def start_logging(settings: LogSettings) -> None:
     """Send messages of that level and above to stderr, unless the process has its own handlers already."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=settings.level.upper())
+    own = logging.getLevelNamesMapping()[settings.level.upper()]
+    # What libraries tell at info is about themselves, and some of it names paths and addresses.
+    libraries = own if settings.level == "debug" else max(own, logging.WARNING)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=libraries)
+    logging.getLogger("phyla").setLevel(own)
