@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Products = Literal["quantised", "dequantised"]
 """How scores and outputs are taken: by MLX's quantised matmul, or tile by tile from dequantised columns, where that
-matmul has no kernel for four axes (CUDA)."""
+matmul has no kernel for four axes (CUDA) or a slow one (CPU)."""
 
 TILE_TOKENS = 2048
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from phyla.kv import Layout
 
 FormOf = Callable[[LayerSpec], LayerForm]
+Tiled = frozenset[str]
+"""Devices on which columns are dequantised in tiles."""
 
 
 def affine_scheme(settings: Settings) -> KVScheme:
@@ -41,31 +43,34 @@ def affine_scheme(settings: Settings) -> KVScheme:
         group_size=settings.section(AffineSettings).group_size, start=start, is_fused=is_fused is True
     )
     config = ConfigSpec(start=start, is_fused=is_fused is not False)
+    # MLX's quantised matmul is scalar code on a CPU: one token over 4096 took 37 ms per layer of the starter, tiles of
+    # dense columns 5 (2 cores, loaded). It has mlx-lm's bits, so only a route that doesn't promise them avoids it.
+    tiled = frozenset({"cuda", "cpu"} if selection.route == "fast" else {"cuda"})
 
     def parse(text: str) -> KVScheme:
         of_file = parsed_config(text, config)
-        chosen = _following_file(of_file) if of_file is not None else _uniform(parsed(text, uniform))
+        chosen = _uniform(parsed(text, uniform), tiled) if of_file is None else _following_file(of_file, tiled)
         return replace(chosen, parse=parse)
 
-    return replace(_uniform(uniform), parse=parse, aliases={"4": "4", "8": "8", CONFIG: CONFIG})
+    return replace(_uniform(uniform, tiled), parse=parse, aliases={"4": "4", "8": "8", CONFIG: CONFIG})
 
 
-def _uniform(spec: UniformSpec) -> KVScheme:
-    return _scheme(spec, lambda layer: spec.form(_planes(layer)))
+def _uniform(spec: UniformSpec, tiled: Tiled) -> KVScheme:
+    return _scheme(spec, lambda layer: spec.form(_planes(layer)), tiled)
 
 
-def _following_file(spec: ConfigSpec) -> KVScheme:
+def _following_file(spec: ConfigSpec, tiled: Tiled) -> KVScheme:
     def for_checkpoint(checkpoint: Checkpoint, layout: Layout) -> KVScheme:
         found = read_config(checkpoint.sidecar(FILE_NAME), layout)
         if spec.digest not in (None, found.digest):
             raise SettingsError(f"{FILE_NAME} has changed since the plan was made. Plan again.")
-        return _scheme(replace(spec, digest=found.digest), lambda layer: found.forms[layer.index])
+        return _scheme(replace(spec, digest=found.digest), lambda layer: found.forms[layer.index], tiled)
 
     # Nobody asks it about layers before it knows the file.
-    return replace(_uniform(UniformSpec()), spec=str(spec), for_checkpoint=for_checkpoint)
+    return replace(_uniform(UniformSpec(), tiled), spec=str(spec), for_checkpoint=for_checkpoint)
 
 
-def _scheme(spec: UniformSpec | ConfigSpec, form_of: FormOf) -> KVScheme:
+def _scheme(spec: UniformSpec | ConfigSpec, form_of: FormOf, tiled: Tiled) -> KVScheme:
     def supports(layer: LayerSpec, backend: BackendFacts) -> Support:
         reason = misfit(form_of(layer), _planes(layer))
         return SUPPORTED if reason is None else refused(reason)
@@ -73,7 +78,7 @@ def _scheme(spec: UniformSpec | ConfigSpec, form_of: FormOf) -> KVScheme:
     def create(layer: LayerSpec, backend: BackendFacts, dtype: str) -> LayerState:
         from phyla_affine.encoding import AffineEncoding, Products
 
-        products: Products = "dequantised" if backend.device == "cuda" else "quantised"
+        products: Products = "dequantised" if backend.device in tiled else "quantised"
         encoding = AffineEncoding(layer, form_of(layer), products, fused_prefill=spec.is_fused)
         return create_encoded(layer, encoding, spec.start)
 

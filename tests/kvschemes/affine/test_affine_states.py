@@ -4,13 +4,16 @@ import mlx.core as mx
 import pytest
 from phyla.backend import BackendFacts
 from phyla.kv import KVScheme, LayerSpec, Plane
+from phyla.kv.plain.attention import attend
 from phyla.selection.settings import SelectionSettings
 from phyla.settings import Settings, load_settings
-from phyla.testing.bits import assert_close
+from phyla.testing.bits import assert_close, same_bits
 from phyla.testing.layer_feeds import KeyValueFeed, looked_up, padded_ids
 from phyla.testing.scheme import SchemeContract
+from phyla_affine.encoding import AffineEncoding
 from phyla_affine.scheme import affine_scheme
 from phyla_affine.settings import AffineSettings
+from phyla_affine.spec import LayerForm
 
 PLANES = (Plane("keys", 2, 64), Plane("values", 2, 128))
 GPU = BackendFacts("cuda", "test", "test", memory_bytes=1 << 34, working_set_bytes=1 << 34)
@@ -22,8 +25,8 @@ def scheme_of(spec: str) -> KVScheme:
     return parse(spec)
 
 
-def settings() -> Settings:
-    return load_settings([SelectionSettings, AffineSettings], flags={}, env={})
+def settings(**flags: str) -> Settings:
+    return load_settings([SelectionSettings, AffineSettings], flags={f"--{k}": v for k, v in flags.items()}, env={})
 
 
 class AffineContract(SchemeContract):
@@ -142,3 +145,29 @@ def test_sinks_take_weight_and_give_nothing() -> None:
         queries = looked_up(padded_ids([[9]], 1), 4, 64, seed=3)
         outputs.append(state.reader(includes_step=False).attend(queries, KeyValueFeed(layer)._mask(), (1,), sinks))
     assert_close(outputs[0], outputs[1], atol=0.03, why="8 bit keys and values")
+
+
+@pytest.mark.parametrize("num_heads_of_mask", [1, 8])
+def test_explicit_masks_broadcast_over_grouped_heads(num_heads_of_mask: int) -> None:
+    layer = LayerSpec(0, "full", (Plane("keys", 2, 64), Plane("values", 2, 64)), scale=0.125, num_query_heads=8)
+    encoding = AffineEncoding(layer, LayerForm(8, 64))
+    ids = padded_ids([list(range(12))], 12)
+    keys, values = (looked_up(ids, 2, 64, seed=seed) for seed in (1, 2))
+    queries = looked_up(padded_ids([[5, 6, 7]], 3), 8, 64, seed=3)
+    allowed = mx.random.bernoulli(0.6, (1, num_heads_of_mask, 3, 12), key=mx.random.key(0)) | (mx.arange(12) < 1)
+    got = encoding.attend(queries, encoding.encode(keys, values), allowed, scale=0.125, softcap=None, sinks=None)
+    stored = [mx.dequantize(*mx.quantize(one, group_size=64, bits=8), group_size=64, bits=8) for one in (keys, values)]
+    want = attend(queries, stored[0], stored[1], allowed, scale=0.125)
+    assert_close(got, want, atol=1e-5, why="sums in another order")
+
+
+@pytest.mark.parametrize(("route", "same"), [("auto", True), ("exact", True), ("fast", False)])
+def test_a_cpu_takes_tiles_only_where_no_bits_are_promised(route: str, same: bool) -> None:
+    outputs = []
+    for scheme in (scheme_of("8"), affine_scheme(settings(route=route))):
+        state = scheme.create(AffineContract.layer, AffineContract.backend, "float32")
+        ids = padded_ids([list(range(40))], 40)
+        KeyValueFeed(AffineContract.layer).step(state, ids, (40,))
+        outputs.append(KeyValueFeed(AffineContract.layer).step(state, padded_ids([[1, 2, 3]], 3), (3,)))
+    assert same_bits(*outputs) == same
+    assert_close(outputs[1], outputs[0], atol=1e-5, why="sums in another order")
