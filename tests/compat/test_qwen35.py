@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import phyla
 import pytest
 from phyla.engine.engine import EngineSpec
-from phyla.request import SamplingParams
+from phyla.request import ConstraintSpec, SamplingParams
 from phyla.testing.engines import a_request, family_spec, running
 from phyla.testing.reuse import reusing
 from phyla.testing.row_equality import alone, staggered
@@ -31,6 +32,13 @@ SAMPLED = SamplingParams(temperature=1.0, seed=11, ignore_eos=True, num_logprobs
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = qwen35_config(with_experts=True, num_hidden_layers=4)
     return tiny_checkpoint(tmp_path_factory.mktemp("models") / "tiny-qwen35", config)
+
+
+@pytest.fixture(scope="module")
+def drafter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A smaller model of the same series, recurrent layers included."""
+    config = qwen35_config(num_hidden_layers=2, full_attention_interval=2)
+    return tiny_checkpoint(tmp_path_factory.mktemp("models") / "tiny-drafter", config, seed=1)
 
 
 def spec(folder: Path, settings: Mapping[str, Any]) -> EngineSpec:
@@ -93,10 +101,28 @@ def test_a_cancelled_row_leaves_the_others_as_they_were(folder: Path) -> None:
     assert heard.ids == alone(spec(folder, {}), [kept])["kept"].ids
 
 
-@cell("qwen35", "ngram")
-def test_drafts_that_are_taken_back_change_no_token(folder: Path) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"method": "ngram"}, marks=cell("qwen35", "n-gram drafts")),
+        pytest.param({"method": "twomodel"}, marks=cell("qwen35", "two-model drafts")),
+    ],
+)
+def test_drafts_that_are_taken_back_change_no_token(folder: Path, drafter: Path, options: Mapping[str, str]) -> None:
     wanted: dict[str, Any] = {"max_tokens": 30, "temperature": 0, "ignore_eos": True}
-    with phyla.load(str(folder)) as plain, phyla.load(str(folder), method="ngram", draft_adaptive="off") as drafting:
-        want, got = plain.generate("abc abc abc", **wanted), drafting.generate("abc abc abc", **wanted)
+    more = {"draft_model": str(drafter)} if options["method"] == "twomodel" else {}
+    with phyla.load(str(folder)) as plain:
+        want = plain.generate("abc abc abc", **wanted)
+    with phyla.load(str(folder), draft_adaptive="off", **options, **more) as drafting:
+        got = drafting.generate("abc abc abc", **wanted)
     assert got.token_ids == want.token_ids
     assert got.usage.speculation["drafted"] > got.usage.speculation["accepted"]
+
+
+@cell("qwen35", "a grammar")
+def test_an_answer_follows_its_schema(folder: Path) -> None:
+    schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": False}
+    asked = ConstraintSpec("json_schema", json.dumps(schema), compact=True)
+    with phyla.load(str(folder)) as model:
+        answer = model.generate("abc", max_tokens=60, temperature=0, constraint=asked)
+    assert json.loads(answer.text)["n"] in (1, 2)

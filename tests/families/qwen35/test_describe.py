@@ -9,7 +9,7 @@ import pytest
 from mlx_lm.models.qwen3_5_moe import Model, ModelArgs
 from phyla.checkpoint.folder import FolderCheckpoint
 from phyla.errors import DamagedCheckpoint, UnsupportedModel, WeightMismatch
-from phyla.model.step import Tap
+from phyla.model.step import StepInput, Tap
 from phyla.testing.stepping import Stepper, load_options
 from phyla.testing.tiny import tiny_checkpoint
 from phyla.testing.tiny.qwen35 import converted_shapes, published_shapes, qwen35_config
@@ -52,6 +52,21 @@ def test_what_templates_answers_and_drafters_need_is_named(tmp_path):
     assert facts.heads == ("embedding",)
     assert {Tap(3), Tap(3, "post")} <= set(facts.taps)
     assert facts.position_axes == 3
+
+
+def test_a_drafter_can_build_on_the_last_hidden_row_and_on_both_ends(tmp_path):
+    """What a draft head needs: embeddings as they are, hidden rows before the final norm, the head without it."""
+    checkpoint = opened(tmp_path / "model", DENSE)
+    family = Qwen35Family()
+    binding = family.bind(checkpoint, family.describe(checkpoint), load_options())
+    last, normed = Tap(3), Tap(3, "post")
+    step = StepInput(mx.array(TOKENS, dtype=mx.int32), num_real=(4,), offsets=(0,), taps=(last, normed))
+    output = binding.forward(step, Stepper(binding).group.states())
+    tapped = output.taps[last]
+    assert mx.array_equal(tapped[:, -1:], output.hidden)
+    assert mx.array_equal(binding.final_norm(tapped), output.taps[normed])
+    assert mx.array_equal(binding.project(output.taps[normed]), binding.head(tapped))
+    assert mx.array_equal(binding.embed_ids(step.ids), binding.embed(step))
 
 
 def test_layer_types_count_where_they_are_given(tmp_path):
