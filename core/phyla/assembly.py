@@ -16,7 +16,7 @@ from phyla.engine.pressure import PRESSURE_SHARE, Pressure
 from phyla.engine.records import EngineStarted, Record, StepFinished
 from phyla.engine.settings import EngineSettings
 from phyla.engine.trace import TraceSettings
-from phyla.kv.plain import dtype_bytes
+from phyla.kv.plain import dtype_bytes, plain_bytes_per_token
 from phyla.kv.prefix import PrefixIndex, PrefixNamespace, PrefixSettings, TokenMemory
 from phyla.kv.row_state import RowState
 from phyla.plugins import plugin_border
@@ -152,6 +152,22 @@ def fit_equation(parts: Parts) -> FitEquation:
         chunk_tokens=plan.identity.prefill_chunk,
         element_bytes=dtype_bytes(plan.dtype),
         scores_are_materialised=facts.scores_are_materialised,
+        draft=_draft_equation(plan),
+    )
+
+
+def _draft_equation(plan: Plan) -> FitEquation | None:
+    """Drafters store plainly."""
+    facts = plan.draft_facts
+    if facts is None:
+        return None
+    held = facts.weight_bytes if plan.drafter_model is None else _weight_bytes(plan, plan.drafter_model)
+    return FitEquation(
+        layout=facts.layout,
+        bytes_per_token=lambda layer: plain_bytes_per_token(layer, plan.dtype),
+        weight_bytes=held,
+        chunk_tokens=plan.identity.prefill_chunk,
+        element_bytes=dtype_bytes(plan.dtype),
     )
 
 

@@ -23,6 +23,19 @@ class Counters:
     num_shared_steps: int = 0
     """Decode steps of two rows or more."""
 
+    num_drafted: int = 0
+    """Of rows that have ended, as the next four."""
+
+    num_drafts_accepted: int = 0
+    num_draft_rounds: int = 0
+    """Target calls of rows that a method drafted for, plain ones included."""
+
+    num_draft_tokens: int = 0
+    """Tokens that came out of them."""
+
+    num_undrafted_rows: int = 0
+    """Rows that the method ran cold or not at all for."""
+
     active_rows: int = 0
     """Now."""
 

@@ -142,7 +142,8 @@ class Engine:
         loop, loaded = self._loop, self._loaded
         if loop is None or loaded is None:
             return {}
-        return engine_stats(self._spec, loop.counters, self._mailbox.num_waiting, loaded.reuse.stats())
+        method = None if loaded.drafting is None else loaded.drafting.method
+        return engine_stats(self._spec, loop.counters, self._mailbox.num_waiting, loaded.reuse.stats(), method)
 
     def flush_prefix_cache(self) -> Mapping[str, Any]:
         loaded = self._running()

@@ -215,6 +215,15 @@ class EngineLoop:
         self._scheduler.leave(row.key)
         del self._rows[row.key]
         self._runner.leave(row)
+        if row.drafting is not None:
+            usage = row.drafting.usage
+            self._count(
+                num_drafted=usage.num_drafted,
+                num_drafts_accepted=usage.num_accepted,
+                num_draft_rounds=usage.num_rounds,
+                num_draft_tokens=usage.num_emitted,
+                num_undrafted_rows=int(usage.reason is not None),
+            )
         opened = self._open[row.key.request_id]
         if row.error is not None:
             self._end(opened, endings.failed(row.key.request_id, row.key.sample, row.error))

@@ -31,14 +31,17 @@ class FitEquation:
     """Of planes that have no dtype of their own."""
 
     scores_are_materialised: bool = False
+    draft: FitEquation | None = None
+    """What a drafter's weights and its state beside each row take."""
 
     def row_bytes(self, num_tokens: int) -> int:
         """What one row stores at that length: sliding layers up to their window, recurrent ones a fixed state."""
-        return int(sum(self._layer_bytes(layer, num_tokens) for layer in self.layout if layer.owns_state))
+        own = int(sum(self._layer_bytes(layer, num_tokens) for layer in self.layout if layer.owns_state))
+        return own if self.draft is None else own + self.draft.row_bytes(num_tokens)
 
     @property
     def growth_bytes(self) -> float:
-        """What one more token adds to a long row."""
+        """What one more token adds to a long row of the target."""
         growing = (layer for layer in self.layout if layer.owns_state and layer.window is None)
         return sum(self.bytes_per_token(layer) for layer in growing)
 
@@ -54,7 +57,8 @@ class FitEquation:
         return min(self.chunk_tokens, num_tokens) * WORKSPACE_BYTES_PER_TOKEN + scores
 
     def total_bytes(self, num_tokens: int) -> int:
-        return self.weight_bytes + self.row_bytes(num_tokens) + self.workspace_bytes(num_tokens)
+        weights = self.weight_bytes + (0 if self.draft is None else self.draft.weight_bytes)
+        return weights + self.row_bytes(num_tokens) + self.workspace_bytes(num_tokens)
 
     def max_safe_context(self, usable_bytes: int, context_limit: int) -> int:
         """The longest context that fits, at most `context_limit`; 0 if not even one token does."""

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
 
 def engine_stats(
-    spec: EngineSpec, counters: Counters, num_waiting: int, prompt_cache: Mapping[str, Any]
+    spec: EngineSpec, counters: Counters, num_waiting: int, prompt_cache: Mapping[str, Any], method: str | None
 ) -> Mapping[str, Any]:
-    """JSON values. Bytes under `batch` are what running rows may come to store, not what they store now."""
+    """JSON values; `speculation` is None where nothing drafts. Bytes under `batch` are what running rows may come to
+    store, not what they store now."""
     settings, admission = spec.settings, spec.admission
     is_batched = settings.batch > 1
     return {
@@ -52,4 +53,20 @@ def engine_stats(
         },
         "steps": {"decode": counters.num_steps, "shared": counters.num_shared_steps},
         "prompt_cache": dict(prompt_cache),
+        "speculation": None if method is None else _speculation(method, counters),
+    }
+
+
+def _speculation(method: str, counters: Counters) -> dict[str, Any]:
+    """Of rows that have ended. Rates are 0 until something was drafted."""
+    drafted, accepted, rounds = counters.num_drafted, counters.num_drafts_accepted, counters.num_draft_rounds
+    return {
+        "method": method,
+        "drafted": drafted,
+        "accepted": accepted,
+        "rejected": drafted - accepted,
+        "target_calls": rounds,
+        "acceptance": accepted / drafted if drafted else 0.0,
+        "tokens_per_forward": counters.num_draft_tokens / rounds if rounds else 0.0,
+        "undrafted_rows": counters.num_undrafted_rows,
     }

@@ -290,3 +290,29 @@ def test_the_trace_has_a_line_per_window(capsys):
     assert {line["event"] for line in lines} == {"verified"}
     assert len(lines) == heard.finished.usage.speculation["rounds"]
     assert [token for line in lines for token in line["emitted"]] == heard.ids
+
+
+def test_stats_add_up_the_rows_that_have_ended():
+    spec, _ = with_drafts(toy_spec("FF"), noisy([]))
+    with running(spec) as (engine, log):
+        assert engine.stats()["speculation"]["acceptance"] == 0.0
+        for name in ("one", "other"):
+            engine.submit(a_request(name, PROMPT, NUM_TOKENS))
+        reports = [log.wait(name).finished.usage.speculation for name in ("one", "other")]
+        total = engine.stats()["speculation"]
+
+    assert total["method"] == "scripted"
+    assert total["drafted"] == sum(report["drafted"] for report in reports) > 0
+    assert total["rejected"] == total["drafted"] - total["accepted"]
+    assert total["target_calls"] == sum(report["rounds"] for report in reports)
+    assert total["tokens_per_forward"] == 2 * NUM_TOKENS / total["target_calls"]
+
+
+def test_stats_say_where_a_method_was_turned_off_or_is_missing():
+    with running(with_drafts(toy_spec("FF"), None, provider=Failing("propose"))[0]) as (engine, log):
+        engine.submit(a_request("r", PROMPT, NUM_TOKENS))
+        log.wait("r")
+        assert engine.stats()["speculation"]["undrafted_rows"] == 1
+
+    with running(toy_spec("FF")) as (engine, _):
+        assert engine.stats()["speculation"] is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from phyla.engine.admission import Admission
 from phyla.engine.memory import WORKSPACE_BYTES_PER_TOKEN, FitEquation
@@ -80,3 +82,12 @@ def test_the_servers_cap_applies_where_the_request_names_none() -> None:
     limited = admission(usable=1, default_max_tokens=30)
     assert limited.checked(request(10)).max_tokens == 30
     assert limited.checked(request(10, 50)).max_tokens == 50
+
+
+def test_a_drafters_weights_and_rows_count_too() -> None:
+    target, drafter = fit(FULL, weight_bytes=1000), fit(SLIDING, weight_bytes=70)
+    both = replace(target, draft=drafter)
+
+    assert both.row_bytes(100) == target.row_bytes(100) + drafter.row_bytes(100)
+    assert both.total_bytes(100) == target.total_bytes(100) + 70 + drafter.row_bytes(100)
+    assert both.growth_bytes == target.growth_bytes
