@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import mlx.core as mx
-from phyla import Checkpoint, LoadOptions, ModelBinding, ModelFacts, StepInput
+from phyla import Checkpoint, LoadOptions, ModelFacts, StepInput
 from phyla.kv import RECURRENT, LayerSpec
 from phyla.model.binding import LayerStates
+from phyla.model.decoder import BlockDecoder
 from phyla.model.loading import WeightLoader, load_weights
 from phyla.model.quantization import parse_quant_section
 from phyla.nn.activation import GatedActivation, fused, swiglu
-from phyla.nn.embedding import Embedding, embed_step
-from phyla.nn.linear import Linear
 from phyla.nn.mlp import GatedMLP
 from phyla.nn.moe import SharedExpertMLP
 from phyla.nn.norm import RMSNorm
@@ -53,38 +52,7 @@ class Block:
         return hidden + self.mlp(self.mlp_norm(hidden), step.route)
 
 
-class Qwen35Decoder(ModelBinding):
-    """A loaded model."""
-
-    def __init__(
-        self, facts: ModelFacts, embedding: Embedding, blocks: list[Block], norm: RMSNorm, head: Linear | None
-    ) -> None:
-        super().__init__(facts)
-        self._embedding = embedding
-        self._blocks = blocks
-        self._norm = norm
-        self._head = head
-
-    def embed(self, step: StepInput) -> mx.array:
-        return embed_step(self._embedding, step)
-
-    def layer(self, index: int, hidden: mx.array, step: StepInput, states: LayerStates) -> mx.array:
-        return self._blocks[index](hidden, step, states, index)
-
-    def head(self, hidden: mx.array) -> mx.array:
-        return self.project(self.final_norm(hidden))
-
-    def final_norm(self, hidden: mx.array) -> mx.array:
-        return self._norm(hidden)
-
-    def embed_ids(self, ids: mx.array) -> mx.array:
-        return self._embedding(ids)
-
-    def project(self, hidden: mx.array) -> mx.array:
-        return self._embedding.project(hidden) if self._head is None else self._head(hidden)
-
-
-def load_decoder(checkpoint: Checkpoint, facts: ModelFacts, options: LoadOptions) -> Qwen35Decoder:
+def load_decoder(checkpoint: Checkpoint, facts: ModelFacts, options: LoadOptions) -> BlockDecoder:
     """Load the weights.
 
     Raises:
@@ -99,7 +67,7 @@ def load_decoder(checkpoint: Checkpoint, facts: ModelFacts, options: LoadOptions
         DeltaKernels(options.compiled_activations),
     )
 
-    def build(load: WeightLoader) -> Qwen35Decoder:
+    def build(load: WeightLoader) -> BlockDecoder:
         with load.group("embedding"):
             embedding = load.embedding(names.of(EMBEDDING), config.vocab_size, config.hidden_size)
         blocks: list[Block] = []
@@ -110,7 +78,7 @@ def load_decoder(checkpoint: Checkpoint, facts: ModelFacts, options: LoadOptions
             norm = _norm(names.of("norm"), shared, load)
             tied = is_tied(checkpoint, names)
             head = None if tied else load.linear(names.head, config.hidden_size, config.vocab_size)
-        return Qwen35Decoder(facts, embedding, blocks, norm, head)
+        return BlockDecoder(facts, embedding, blocks, norm, head)
 
     section = parse_quant_section(checkpoint.config).renamed(names.respelt)
     return load_weights(checkpoint, options, build, facts.ignored_tensors, section)

@@ -7,16 +7,14 @@ Source:
 from __future__ import annotations
 
 import mlx.core as mx
-from phyla import Checkpoint, LoadOptions, ModelBinding, ModelFacts, StepInput
+from phyla import Checkpoint, LoadOptions, ModelFacts, StepInput
 from phyla.kv import Causal, LayerSpec, Windowed
 from phyla.model.binding import LayerStates
+from phyla.model.decoder import BlockDecoder
 from phyla.model.loading import WeightLoader, load_weights
 from phyla.nn.activation import GatedActivation, fused, swiglu
 from phyla.nn.attention import Attention
-from phyla.nn.embedding import Embedding, embed_step
-from phyla.nn.linear import Linear
 from phyla.nn.mlp import GatedMLP
-from phyla.nn.norm import RMSNorm
 from phyla.nn.rope import Rope, rope_of
 
 from phyla_universal.config import DecoderConfig, decoder_config
@@ -40,38 +38,7 @@ class Block:
         return hidden + self.mlp(self.mlp_norm(hidden), step.route)
 
 
-class Decoder(ModelBinding):
-    """A loaded universal model."""
-
-    def __init__(
-        self, facts: ModelFacts, embedding: Embedding, blocks: list[Block], norm: RMSNorm, head: Linear | None
-    ) -> None:
-        super().__init__(facts)
-        self._embedding = embedding
-        self._blocks = blocks
-        self._norm = norm
-        self._head = head
-
-    def embed(self, step: StepInput) -> mx.array:
-        return embed_step(self._embedding, step)
-
-    def layer(self, index: int, hidden: mx.array, step: StepInput, states: LayerStates) -> mx.array:
-        return self._blocks[index](hidden, step, states, index)
-
-    def head(self, hidden: mx.array) -> mx.array:
-        return self.project(self.final_norm(hidden))
-
-    def final_norm(self, hidden: mx.array) -> mx.array:
-        return self._norm(hidden)
-
-    def embed_ids(self, ids: mx.array) -> mx.array:
-        return self._embedding(ids)
-
-    def project(self, hidden: mx.array) -> mx.array:
-        return self._embedding.project(hidden) if self._head is None else self._head(hidden)
-
-
-def load_decoder(checkpoint: Checkpoint, facts: ModelFacts, options: LoadOptions) -> Decoder:
+def load_decoder(checkpoint: Checkpoint, facts: ModelFacts, options: LoadOptions) -> BlockDecoder:
     """Load the weights.
 
     Raises:
@@ -81,7 +48,7 @@ def load_decoder(checkpoint: Checkpoint, facts: ModelFacts, options: LoadOptions
     rope = rope_of(config.head_dim, config.rope)
     activation = fused(swiglu, options.compiled_activations)
 
-    def build(load: WeightLoader) -> Decoder:
+    def build(load: WeightLoader) -> BlockDecoder:
         with load.group("embedding"):
             embedding = load.embedding("model.embed_tokens", config.vocab_size, config.hidden_size)
         blocks: list[Block] = []
@@ -91,7 +58,7 @@ def load_decoder(checkpoint: Checkpoint, facts: ModelFacts, options: LoadOptions
         with load.group("head"):
             norm = load.norm("model.norm", config.hidden_size, config.norm_eps)
             head = None if is_tied(checkpoint) else load.linear(HEAD, config.hidden_size, config.vocab_size)
-        return Decoder(facts, embedding, blocks, norm, head)
+        return BlockDecoder(facts, embedding, blocks, norm, head)
 
     return load_weights(checkpoint, options, build, facts.ignored_tensors)
 
