@@ -49,6 +49,19 @@ def test_the_checked_in_server_cost_reaches_its_goal(clients: str) -> None:
     assert result["summary"][clients]["added_ms_per_token"] <= 0.3
 
 
+def test_the_checked_in_second_turn_reaches_its_goal() -> None:
+    result = json.loads((RESULTS / "prefix_starter.json").read_text("utf-8"))
+    assert min(one["cold_seconds"] / one["reused_seconds"] for one in result["samples"]) >= 20
+    assert result["summary"]["lookup_ms"] <= 0.2
+
+
+def test_the_checked_in_sessions_read_their_system_prompt_once() -> None:
+    sessions = json.loads((RESULTS / "prefix_starter.json").read_text("utf-8"))["sessions"]
+    num_own = sessions["num_prompt_tokens"] - sessions["num_sessions"] * sessions["num_shared_tokens"]
+    # The last token of each prompt is the first step's input, and not prefilled.
+    assert sessions["num_prefilled_tokens"] == sessions["num_shared_tokens"] + num_own - sessions["num_sessions"]
+
+
 def test_a_page_without_marks_stays_as_it_is() -> None:
     assert filled("# Nothing measured\n") == "# Nothing measured\n"
 
