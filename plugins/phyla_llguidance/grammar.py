@@ -27,8 +27,11 @@ MAX_WHITESPACE = 8
 """Characters in a row: indentation fits, and a model that likes spaces has to go on."""
 
 WHITESPACE = r"[\x20\x0A\x0D\x09]{1," + str(MAX_WHITESPACE) + "}"
-SPACIOUS = {"whitespace_flexible": True, "whitespace_pattern": WHITESPACE}
-COMPACT = {"whitespace_flexible": False}
+ESCAPES = {"json_allowed_escapes": '"\\bfnrt'}
+"""No \\u: a key spelt with it would pass for another one than it is, and slip past its own schema."""
+
+SPACIOUS = {"whitespace_flexible": True, "whitespace_pattern": WHITESPACE, **ESCAPES}
+COMPACT = {"whitespace_flexible": False, **ESCAPES}
 ANY_OBJECT = {"type": "object"}
 ANY_TEXT = "/(?s:.*)/"
 

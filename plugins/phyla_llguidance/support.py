@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from phyla.draft.json_schema import Enforceable, check_schema
 from phyla.kv.scheme import SUPPORTED, Support, refused
@@ -44,7 +45,8 @@ ENFORCEABLE = Enforceable(
     formats=frozenset({"date", "time", "date-time", "uuid"}),
 )
 
-ANY_OBJECT = '{"type": "object"}'
+UNSPELLABLE = re.compile(r"\\u00[01][0-9a-f]")
+"""Characters that JSON writes with \\u alone, which answers don't use."""
 
 
 def supports(spec: ConstraintSpec) -> Support:
@@ -52,7 +54,7 @@ def supports(spec: ConstraintSpec) -> Support:
     if spec.kind in ("json_object", "regex"):
         return SUPPORTED
     if spec.kind == "json_schema":
-        return check_schema(spec.source, ENFORCEABLE)
+        return _schema(spec.source)
     if spec.kind == "grammar":
         return SUPPORTED
     if spec.kind == "choice":
@@ -60,6 +62,13 @@ def supports(spec: ConstraintSpec) -> Support:
     if spec.kind == "structural_tag":
         return _structure(parse_structure(spec.source))
     return refused(f"{NAME} doesn't know constraints of kind '{spec.kind}'.")
+
+
+def _schema(source: str) -> Support:
+    support = check_schema(source, ENFORCEABLE)
+    if support and UNSPELLABLE.search(json.dumps(json.loads(source))):
+        return refused(f"it has a string with a control character, and {NAME} can't spell one.")
+    return support
 
 
 def _choice(source: str) -> Support:
@@ -70,5 +79,5 @@ def _choice(source: str) -> Support:
 
 
 def _structure(structure: Structure) -> Support:
-    answers = (check_schema(schema, ENFORCEABLE) for schema in structure.schemas())
+    answers = (_schema(schema) for schema in structure.schemas())
     return next((answer for answer in answers if not answer), SUPPORTED)

@@ -10,7 +10,7 @@ from queue import Empty, LifoQueue
 from threading import BoundedSemaphore
 from typing import TYPE_CHECKING
 
-from phyla.backend.killable import KillableWorker, WorkerDied, WorkerFailed, WorkerTookTooLong
+from phyla.backend.killable import READY_SECONDS, KillableWorker, WorkerDied, WorkerFailed, WorkerTookTooLong
 from phyla.errors import ConstraintError
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class Trials:
         with self._seats:
             worker = self._take()
             try:
+                # What a compiler needs to be imported isn't the constraint's to pay.
+                worker.ask({"import": trial.__module__}, READY_SECONDS, MAX_ANSWER_BYTES)
                 answer = worker.ask(question, self._limits.seconds, MAX_ANSWER_BYTES)
             except BaseException as error:
                 worker.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import ClassVar
 
 import pytest
 from phyla.draft.constraint import CompiledConstraint
@@ -35,11 +36,14 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES, scope="class")
-class TestContract(ConstraintContract):
+class EngineContract(ConstraintContract):
+    """The contract over one case of one engine."""
+
+    engine: ClassVar[str]
+
     @pytest.fixture
-    def compiled(self, case: str, compiler) -> CompiledConstraint:
-        return compiler.compile(CASES[case][0]).compiled
+    def compiled(self, case: str, compiler_of) -> CompiledConstraint:
+        return compiler_of(self.engine).compile(CASES[case][0]).compiled
 
     @pytest.fixture
     def vocab_size(self, tokenizer) -> int:
@@ -52,3 +56,17 @@ class TestContract(ConstraintContract):
     @pytest.fixture
     def eos_ids(self, tokenizer) -> frozenset[int]:
         return tokenizer.eos_ids
+
+
+@pytest.mark.parametrize("case", CASES)
+class TestLlguidance(EngineContract):
+    engine = "llguidance"
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "lark"])
+class TestXgrammar(EngineContract):
+    engine = "xgrammar"
+
+
+def test_xgrammar_leaves_lark_to_others(compiler_of):
+    assert "EBNF" in compiler_of("xgrammar").supports(CASES["lark"][0]).reason

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import phyla_llguidance
+import phyla_xgrammar
 import pytest
 from phyla.checkpoint.folder import FolderCheckpoint
 from phyla.draft.compiling import ConstraintCompiler
@@ -15,6 +16,7 @@ from phyla.settings import Settings
 from phyla.testing.tiny import tiny_checkpoint, tiny_config
 from phyla.tokenizer import Tokenizer
 
+PLUGINS = {"llguidance": phyla_llguidance, "xgrammar": phyla_xgrammar}
 Opens = Callable[..., Constraint]
 
 
@@ -25,14 +27,29 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 @pytest.fixture(scope="session")
-def compiler(tokenizer: Tokenizer) -> Iterator[ConstraintCompiler]:
-    """Over the plugin as the hook gives it."""
-    manager = PluginManager()
-    manager.register("llguidance", phyla_llguidance)
-    engines = [one.value for one in manager.proposers(Settings([]))]
-    compiler = ConstraintCompiler(engines, tokenizer, tokenizer.eos_ids)  # type: ignore[arg-type]
-    yield compiler
-    compiler.close()
+def compiler_of(tokenizer: Tokenizer) -> Iterator[Callable[..., ConstraintCompiler]]:
+    """Over an engine's plugin as the hook gives it, for a tokenizer; made once."""
+    made: dict[tuple[str, str], ConstraintCompiler] = {}
+
+    def make(engine: str, other: Tokenizer | None = None) -> ConstraintCompiler:
+        used = other if other is not None else tokenizer
+        key = (engine, used.fingerprint)
+        if key not in made:
+            manager = PluginManager()
+            manager.register(engine, PLUGINS[engine])
+            engines = [one.value for one in manager.proposers(Settings([]))]
+            made[key] = ConstraintCompiler(engines, used, used.eos_ids)  # type: ignore[arg-type]
+        return made[key]
+
+    yield make
+    for one in made.values():
+        one.close()
+
+
+@pytest.fixture(scope="session")
+def compiler(compiler_of: Callable[..., ConstraintCompiler]) -> ConstraintCompiler:
+    """Over the engine that is in every installation."""
+    return compiler_of("llguidance")
 
 
 @pytest.fixture(scope="session")
