@@ -16,6 +16,7 @@ from phyla.model.quantization import parse_quant_section, quant_section
 from phyla.model.step import Tap
 
 from phyla_qwen35.config import POSITION_AXES, Mixer, Qwen35Config, qwen35_config
+from phyla_qwen35.known_keys import unread_keys
 from phyla_qwen35.names import DRAFT_HEADS, TOWERS, Names, names_of
 
 EXPERTS = ("*.mlp.experts.*", "*.mlp.switch_mlp.*")
@@ -124,6 +125,8 @@ def _notes(checkpoint: Checkpoint) -> tuple[str, ...]:
         every = ["linear_attention" if (index + 1) % interval else "full_attention" for index in range(len(kinds))]
         if kinds != every:
             notes.append("layer_types and full_attention_interval disagree; layer_types counts")
+    if unread := unread_keys(checkpoint.config):
+        notes.append(f"config keys that nothing here reads: {', '.join(unread)}")
     return tuple(notes)
 
 

@@ -117,6 +117,12 @@ def test_what_is_not_loaded_is_named(tmp_path):
     )
 
 
+def test_keys_that_nothing_reads_are_named(tmp_path):
+    config = qwen35_config(num_hidden_layers=4, num_attention_sinks=4, use_cache=True, residual_scale=None)
+    facts = Qwen35Family().describe(opened(tmp_path / "model", config))
+    assert facts.notes == ("config keys that nothing here reads: num_attention_sinks",)
+
+
 def test_a_tower_that_is_not_declared_is_refused_by_name(tmp_path):
     more = {"audio_tower.conv.weight": (64, 3, 16)}
     with pytest.raises(WeightMismatch, match="unused: audio_tower.conv.weight"):
