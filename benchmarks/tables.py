@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.measurement import RESULTS
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/benchmarks.md")
+PAGES = ("docs/kvschemes/README.md", "README.md", "docs/benchmarks.md")
 
 Result = dict[str, Any]
 
@@ -108,6 +108,20 @@ def prefix_starter(result: Result) -> str:
     return "\n".join([*rows, "", sentence, "", where(result)])
 
 
+def kv_quality(result: Result) -> str:
+    rows = [
+        "| scheme | times smaller than bf16 | perplexity | against plain | mean KL, nats | same first choice |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, one in result["schemes"].items():
+        rows.append(
+            f"| {name} | {one['times_smaller']} | {one['perplexity']} | {one['perplexity_change_percent']:+}% "
+            f"| {one['mean_kl_nats']} | {one['same_choice_percent']}% |"
+        )
+    sentence = f"{result['model']} over {result['num_predicted']} tokens of prose, {result['window_tokens']} at a time."
+    return "\n".join([*rows, "", sentence, "", where(result)])
+
+
 def where(result: Result) -> str:
     """The line under a table: the command and the machine."""
     machine, versions = result["machine"], result["versions"]
@@ -120,6 +134,7 @@ TABLES: dict[str, Callable[[Result], str]] = {
     "server_cost": server_cost,
     "concurrency": concurrency,
     "prefix_starter": prefix_starter,
+    "kv_quality": kv_quality,
 }
 
 if __name__ == "__main__":
