@@ -50,3 +50,12 @@ class Family(Protocol):
     def bind(self, checkpoint: Checkpoint, facts: ModelFacts, options: LoadOptions) -> ModelBinding:
         """Load the weights and return the runnable model. Called on the engine thread."""
         ...
+
+
+@runtime_checkable
+class ExplainsItself(Protocol):
+    """A family that may know what a user can do about a config it doesn't claim."""
+
+    def why_not(self, config: Mapping[str, Any]) -> str | None:
+        """One sentence, or None where nothing can be done."""
+        ...

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from phyla.checkpoint import Checkpoint
 from phyla.errors import PluginError, UnsupportedModel
 from phyla.model import Claim, Family, ModelFacts
+from phyla.model.family import ExplainsItself
 from phyla.plan import Choice
 from phyla.plugins import Declared, pick, plugin_border
 from phyla.selection.wanted import Wanted
@@ -38,7 +39,7 @@ def choose_family(wanted: Wanted, checkpoint: Checkpoint, families: Families) ->
     if claim is Claim.NONE:
         raise UnsupportedModel(
             f"Model family '{wanted.name}' (plugin '{chosen.plugin}') doesn't know {_described(checkpoint)}. "
-            f"{_alternatives(claims)}"
+            f"{_alternatives(claims)}{_remedies(checkpoint, {wanted.name: chosen})}"
         )
     with plugin_border(chosen.plugin, f"describing {checkpoint.model_id}"):
         facts = chosen.value.describe(checkpoint)
@@ -68,6 +69,7 @@ def _best(checkpoint: Checkpoint, claims: Mapping[str, Claim], families: Familie
         raise UnsupportedModel(
             f"No model family knows {_described(checkpoint)}. Families asked: {asked}. A plugin that brings one is "
             f"found as soon as it is installed beside phyla; docs/writing-plugins.md shows how to write it."
+            f"{_remedies(checkpoint, families)}"
         )
     winners = [families[name] for name in sorted(claims) if claims[name] is best]
     if len(winners) > 1:
@@ -78,6 +80,16 @@ def _best(checkpoint: Checkpoint, claims: Mapping[str, Claim], families: Familie
             f"{_described(checkpoint)} as {best.name.lower()}. Name one with --family.",
         )
     return winners[0]
+
+
+def _remedies(checkpoint: Checkpoint, families: Families) -> str:
+    """What the families themselves know to do about it."""
+    known = [
+        f" {name}: {remedy}."
+        for name, one in sorted(families.items())
+        if isinstance(one.value, ExplainsItself) and (remedy := one.value.why_not(checkpoint.config)) is not None
+    ]
+    return "".join(known)
 
 
 def _described(checkpoint: Checkpoint) -> str:

@@ -102,3 +102,23 @@ def test_a_family_that_raises_while_describing_is_named(backend: BackendFacts) -
     manager.register("clumsy", Declaring(openers=[shelf(toy=TOY)], families=[Clumsy()], schemes=[PLAIN]))
     with pytest.raises(PluginError, match="Plugin 'clumsy': it raised KeyError while describing shelf/toy"):
         select("toy", manager, Settings(), backend)
+
+
+class Explaining(Rival):
+    """Knows what to do about a model that it doesn't claim."""
+
+    name = "explaining"
+
+    def why_not(self, config: Mapping[str, Any]) -> str | None:
+        return "install its library"
+
+
+@pytest.mark.parametrize("family", ["auto", "explaining"])
+def test_a_family_that_could_know_a_model_says_what_that_takes(
+    manager: PluginManager, backend: BackendFacts, family: str
+) -> None:
+    manager.register("able", Declaring(families=[Explaining(Claim.NONE)]))
+    stranger = ShelfCheckpoint("stranger", {"model_type": "stranger"})
+    manager.register("shelf", Declaring(openers=[shelf(stranger=stranger)]))
+    with pytest.raises(UnsupportedModel, match="explaining: install its library"):
+        choose(manager, backend, "stranger", family=family)
