@@ -189,3 +189,20 @@ def test_hybrid_layers_keep_their_own_state(folder: Folder, spec: str) -> None:
         cold, warm = (model.generate(PROMPT, **GREEDY) for _ in range(2))
     assert warm.usage.num_cached_tokens > 0
     assert warm.token_ids == cold.token_ids
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param("affine:8", marks=cell("affine", "minicpm5")),
+        pytest.param("turboquant", marks=cell("turboquant", "minicpm5")),
+    ],
+)
+def test_minicpm_goes_on_from_what_it_stored(folder: Folder, spec: str) -> None:
+    path = folder(tiny_config("llama", head_dim=128, rope_theta=5e6))
+    with loaded(path, spec, family="minicpm5") as model:
+        assert model.plan.family.name == "minicpm5"
+        got = model.generate(PROMPT, **GREEDY)
+        again = model.generate(PROMPT, **GREEDY)
+    assert again.usage.num_cached_tokens == len(PROMPT) - 1
+    assert again.token_ids == got.token_ids
