@@ -122,6 +122,20 @@ def kv_quality(result: Result) -> str:
     return "\n".join([*rows, "", sentence, "", where(result)])
 
 
+def ngram_starter(result: Result) -> str:
+    rows = [
+        "| task | plain | with n-gram lookup | ratio (95% interval) | tokens per forward |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for task, one in result["summary"].items():
+        low, high = one["ratio_interval_95"]
+        rows.append(
+            f"| {task} | {one['plain_tokens_per_second']} tok/s | {one['ngram_tokens_per_second']} tok/s "
+            f"| {one['ratio']}x ({low} to {high}) | {one['tokensPerForward']:.2f} |"
+        )
+    return "\n".join([*rows, "", where(result)])
+
+
 def where(result: Result) -> str:
     """The line under a table: the command and the machine."""
     machine, versions = result["machine"], result["versions"]
@@ -132,6 +146,7 @@ def where(result: Result) -> str:
 TABLES: dict[str, Callable[[Result], str]] = {
     "starter_vs_mlx_lm": starter_vs_mlx_lm,
     "server_cost": server_cost,
+    "ngram_starter": ngram_starter,
     "concurrency": concurrency,
     "prefix_starter": prefix_starter,
     "kv_quality": kv_quality,

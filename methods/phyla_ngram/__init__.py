@@ -27,7 +27,7 @@ def phyla_settings() -> type[PluginSettings]:
 
 @hookimpl
 def phyla_methods(settings: Settings) -> list[DraftMethod]:
-    facts = DraftFacts(max_tokens=MAX_DRAFT_TOKENS)
+    facts = DraftFacts(is_lookup=True, max_tokens=MAX_DRAFT_TOKENS)
 
     def create(target: ModelBinding, drafter: LoadableDrafter | None) -> DraftProvider:
         from phyla_ngram.provider import NgramProvider

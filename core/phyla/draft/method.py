@@ -85,6 +85,10 @@ class DraftFacts:
     num_recomputed: int = 1
     """Tokens the target forwards again after a prefix hit so that the set can go on."""
 
+    is_lookup: bool = False
+    """It proposes on the host at next to no cost. With adaptive lengths it is tried on plain steps first, by comparing
+    what it would have proposed with what came."""
+
     max_tokens: int = 3
     """Most tokens it proposes at once."""
 

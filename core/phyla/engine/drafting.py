@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from phyla.draft.length import DraftLength, StepCosts
 from phyla.draft.span import Observed, RowProposal, Span, SpanSource
+from phyla.draft.track import Track
 from phyla.draft.usage import SpeculationUsage
 from phyla.kv.row_state import draft_set
 
 if TYPE_CHECKING:
     from phyla.draft.method import DraftProvider
-    from phyla.draft.verify import Acceptance
+    from phyla.draft.verify import Acceptance, Verdict
     from phyla.engine.row import Row
     from phyla.kv.row_state import RowState
     from phyla.request import Request
@@ -33,6 +34,9 @@ class RowDrafting:
     """It needs hidden rows of every step, so that each waits for the host and is told to it."""
 
     state: RowState
+    track: Track | None = None
+    """For lookups with adaptive lengths."""
+
     is_off: bool = False
 
     def turn_off(self, reason: str) -> None:
@@ -41,10 +45,32 @@ class RowDrafting:
         self.usage.reason = reason
         self.state.drop_set(draft_set(self.usage.method))
 
-    def stepped_plainly(self, *, num_emitted: int) -> None:
+    def stepped_plainly(self, history: Sequence[int], *, num_emitted: int) -> None:
         """A token came out of the pipeline, without a proposal."""
-        self.length.record(0, 0)
         self.usage.record(num_drafted=0, num_accepted=0, num_emitted=num_emitted)
+        if self.track is None:
+            self.length.record(0, 0)
+        elif not self.is_off:
+            self._guarded(lambda track: track.stepped(history))
+
+    def verified(self, history: Sequence[int], verdict: Verdict) -> None:
+        """A round of this row ended."""
+        num_drafted, num_accepted = verdict.num_drafted, verdict.num_accepted
+        self.usage.record(num_drafted=num_drafted, num_accepted=num_accepted, num_emitted=len(verdict.tokens))
+        # Silent guesses are evidence for steps without drafts; without them an idle row drifts to its next attempt.
+        if num_drafted or self.track is None:
+            self.length.record(num_drafted, num_accepted)
+        if not self.is_off:
+            self._guarded(lambda track: track.verified(history, num_accepted))
+
+    def _guarded(self, look: Callable[[Track], None]) -> None:
+        if self.track is None:
+            return
+        try:
+            look(self.track)
+        except Exception as error:
+            _log.exception("Draft method '%s' failed while looking up.", self.usage.method)
+            self.turn_off(f"the method failed ({type(error).__name__})")
 
     def observe(self, step: Observed) -> None:
         """Tell the source, unless it has failed before."""
@@ -58,7 +84,12 @@ class RowDrafting:
 
     def wants_round(self, num_rows: int) -> bool:
         """Whether the next step must be a round of its own rather than one of the pipeline."""
-        return not self.is_off and (self.looks_at_every_step or self.length.wanted(num_rows) > 0)
+        return not self.is_off and (self.looks_at_every_step or self.wanted(num_rows) > 0)
+
+    def wanted(self, num_rows: int) -> int:
+        """Drafts that pay now; none for a lookup that is lost."""
+        is_lost = self.track is not None and not self.track.is_on_track
+        return 0 if is_lost else self.length.wanted(num_rows)
 
 
 @dataclass(frozen=True)
@@ -80,12 +111,15 @@ class Drafting:
         is_missing = bool(facts.layout) and name not in state.sets and state.num_tokens > 0
         if name not in state.sets:
             state.add_set(name, self.provider.new_states())
+        source = self.provider.open(request, state.sets[name])
+        length = DraftLength(self.most_tokens, self.costs if self.is_adaptive else None)
         drafting = RowDrafting(
-            source=self.provider.open(request, state.sets[name]),
-            length=DraftLength(self.most_tokens, self.costs if self.is_adaptive else None),
+            source=source,
+            length=length,
             usage=usage,
             looks_at_every_step=bool(facts.taps),
             state=state,
+            track=Track(source, length) if facts.is_lookup and self.is_adaptive else None,
         )
         if is_missing and facts.follows_from_tokens:
             usage.reason = "the prefix came without the drafter's state, so the drafter read it again"
@@ -101,7 +135,7 @@ class Drafting:
             if drafting is None or drafting.is_off:
                 continue
             # One less than it may still emit: the last token comes from the target itself.
-            room = min(drafting.length.wanted(len(rows)), row.max_tokens - row.num_emitted - 1)
+            room = min(drafting.wanted(len(rows)), row.max_tokens - row.num_emitted - 1)
             if room > 0:
                 asked.append(RowProposal(index, drafting.source, row.history, room, row.sampler, row.num_drawn))
         if not asked:

@@ -132,10 +132,7 @@ class Rounds:
         if drafting is None:
             return
         self._trace.verified(window.row.key, window.plan.drafts, verdict)
-        drafting.length.record(verdict.num_drafted, verdict.num_accepted)
-        drafting.usage.record(
-            num_drafted=verdict.num_drafted, num_accepted=verdict.num_accepted, num_emitted=len(verdict.tokens)
-        )
+        drafting.verified(window.row.history, verdict)
         kept = window.plan.tokens[: verdict.num_kept]
         drafting.observe(Observed(kept, window.row.num_computed, verdict.num_drafted, verdict.num_accepted, taps=taps))
 

@@ -125,7 +125,7 @@ class Row:
         self.pending = None
         is_end = token_id in self.ending_ids
         if self.drafting is not None:
-            self.drafting.stepped_plainly(num_emitted=0 if is_end else 1)
+            self.drafting.stepped_plainly(self.history, num_emitted=0 if is_end else 1)
         if is_end:
             self.reason = "stop"
             return

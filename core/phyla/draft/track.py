@@ -1,0 +1,41 @@
+"""Trying a lookup without paying for it: what it would have proposed against what plain steps brought."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from phyla.draft.length import DraftLength
+    from phyla.draft.span import SpanSource
+
+
+class Track:
+    """Whether a row is somewhere that its source knows.
+
+    A round reads each token before the next step is built, so that a row which is nowhere in particular would pay for
+    proposals that it hardly ever gets. It steps plainly instead until a silent guess was right.
+    """
+
+    def __init__(self, source: SpanSource, length: DraftLength) -> None:
+        self._source = source
+        self._length = length
+        self._guess: int | None = None
+        self.is_on_track = False
+        """The last guess, or a draft of the last round, was right."""
+
+    def stepped(self, history: Sequence[int]) -> None:
+        """A plain step brought the last token of `history`: evidence like a draft's, and free."""
+        self.is_on_track = self._guess == history[-1]
+        if self._guess is not None:
+            self._length.record(1, int(self.is_on_track))
+        self._look(history)
+
+    def verified(self, history: Sequence[int], num_accepted: int) -> None:
+        """A round brought the last tokens of `history`."""
+        self.is_on_track = num_accepted > 0
+        self._look(history)
+
+    def _look(self, history: Sequence[int]) -> None:
+        span = self._source.propose(history, 1)
+        self._guess = span.tokens[0] if span is not None and span.tokens else None
