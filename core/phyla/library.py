@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any, Self
 from phyla.backend.detect import detect
 from phyla.backend.settings import BackendSettings
 from phyla.engine.answers import Answers, Completion, Piece
-from phyla.errors import UsageError
+from phyla.errors import RequestError, UsageError
 from phyla.plugins import PluginManager, discover
 from phyla.plugins.settings import PluginsSettings
 from phyla.registry import STARTER_NAME, ModelsSettings, fetch_starter
 from phyla.registry.hub import ensure_local
 from phyla.request import Rendered, Request
 from phyla.sampling.defaults import GREEDY, SamplingDefaults
-from phyla.sampling.resolve import resolve_sampling
+from phyla.sampling.fields import checked_int, checked_optional_int
+from phyla.sampling.resolve import ids_xtc_keeps, resolve_sampling
 from phyla.selection import Parts, resolve, select
 from phyla.settings import Settings, flags_from_options, load_settings
 
@@ -111,6 +112,7 @@ class Model:
         self.constraints = constraints
         self._answers = Answers(engine)
         self._numbers = itertools.count()
+        self._xtc_special_ids = ids_xtc_keeps(tokenizer, parts.plan.facts.eos_ids)
 
     @property
     def plan(self) -> Plan:
@@ -184,6 +186,8 @@ class Model:
             return prompt
         if isinstance(prompt, str):
             return self.renderer.render_text(prompt)
+        if any(isinstance(one, Mapping) for one in prompt):
+            raise RequestError("The prompt is a conversation. Use `chat`, or `stream_chat`: they apply the template.")
         return self.renderer.render_ids(prompt)
 
     def _chat(
@@ -195,15 +199,18 @@ class Model:
 
     def _request(self, rendered: Rendered, options: Mapping[str, Any]) -> Request:
         fields = dict(options)
-        max_tokens, num_samples = fields.pop("max_tokens", None), fields.pop("num_samples", 1)
+        max_tokens = checked_optional_int(fields, "max_tokens", least=1)
+        num_samples = checked_int(fields, "num_samples", 1, least=1)
         stop, constraint = fields.pop("stop", ()), fields.pop("constraint", None)
         defaults: SamplingDefaults = fields.pop("defaults", GREEDY)
-        if unknown := sorted(set(fields) - SAMPLING_OPTIONS):
+        if unknown := sorted(set(fields) - SAMPLING_OPTIONS - {"max_tokens", "num_samples"}):
             raise UsageError(f"There is no option {', '.join(unknown)}. Known: {', '.join(sorted(OPTIONS))}.")
         return Request(
             request_id=f"library-{next(self._numbers)}",
             rendered=rendered,
-            sampling=resolve_sampling(fields, defaults, vocab_size=self.facts.vocab_size),
+            sampling=resolve_sampling(
+                fields, defaults, vocab_size=self.facts.vocab_size, xtc_special_ids=self._xtc_special_ids
+            ),
             max_tokens=max_tokens,
             stop=(stop,) if isinstance(stop, str) else tuple(stop),
             num_samples=num_samples,

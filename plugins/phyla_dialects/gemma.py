@@ -6,12 +6,12 @@ are typed by their own syntax.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from phyla.output import TextDelta
 
 from phyla_dialects.answer import Calls
+from phyla_dialects.json_text import read_json, write_json
 from phyla_dialects.source import Source, Steps, read_text, stream_until
 
 OPEN, CLOSE, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
@@ -30,11 +30,11 @@ def gemma_calls(source: Source, calls: Calls) -> Steps[None]:
         text = segment if segment is not None else source.take(len(source.text))
         try:
             found = Segment(text, quote).calls()
-        except NotACall:
+        except (NotACall, RecursionError):
             found = []
         if found and all(name in calls.tools for name, _ in found):
             for name, arguments in found:
-                yield from calls.whole(name, json.dumps(arguments, ensure_ascii=False))
+                yield from calls.whole(name, write_json(arguments))
         else:
             yield TextDelta(opener + text + (closer if segment is not None else ""))
 
@@ -101,7 +101,7 @@ class Segment:
             end += 1
         text, self._at = self._text[self._at : end].strip(), end
         try:
-            return json.loads(text)
+            return read_json(text)
         except ValueError:
             if not text:
                 raise NotACall from None

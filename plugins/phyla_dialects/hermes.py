@@ -5,7 +5,6 @@ The object may also nest both under `function`, spell `parameters`, or carry the
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -13,6 +12,7 @@ from phyla.output import TextDelta
 
 from phyla_dialects.answer import Calls
 from phyla_dialects.json_stream import read_value, stream_object
+from phyla_dialects.json_text import read_json, write_json
 from phyla_dialects.source import Source, Steps, skip_space, stream_until, try_read
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -57,17 +57,26 @@ def json_call(source: Source, calls: Calls) -> Steps[bool]:
 def parsed_call(text: str) -> tuple[str, str] | None:
     """(name, arguments as a JSON object) of a call read whole, or None if it is none."""
     try:
-        call: Any = json.loads(text)
-        call = call.get("function", call)
-        name = call["name"]
-        arguments = call.get("arguments", call.get("parameters", {}))
-        if isinstance(arguments, str):
-            arguments = json.loads(arguments)
-    except (ValueError, KeyError, AttributeError):
+        return call_of(read_json(text))
+    except ValueError:
         return None
+
+
+def call_of(call: Any) -> tuple[str, str] | None:
+    """As `parsed_call`, of JSON that was read.
+
+    Raises:
+        ValueError: the arguments are a string that isn't JSON.
+    """
+    call = call.get("function", call) if isinstance(call, dict) else None
+    if not isinstance(call, dict):
+        return None
+    name, arguments = call.get("name"), call.get("arguments", call.get("parameters", {}))
+    if isinstance(arguments, str):
+        arguments = read_json(arguments)
     if not isinstance(name, str) or not isinstance(arguments, dict):
         return None
-    return name, json.dumps(arguments, ensure_ascii=False)
+    return name, write_json(arguments)
 
 
 def _name_first(source: Source) -> Steps[re.Match[str] | None]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 from phyla.output import TextDelta
 
 from phyla_dialects.answer import Calls
-from phyla_dialects.hermes import parsed_call
+from phyla_dialects.hermes import call_of
 from phyla_dialects.json_stream import read_value, stream_object
+from phyla_dialects.json_text import read_json
 from phyla_dialects.source import Source, Steps, peek, read_name, skip_space, stream_until, try_read
 
 OPEN, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
@@ -28,7 +27,10 @@ def _array(source: Source, calls: Calls) -> Steps[bool]:
     text = yield from read_value(source)
     if text is None:
         return False
-    found = [parsed_call(json.dumps(one)) for one in json.loads(text)]
+    try:
+        found = [call_of(one) for one in read_json(text)]
+    except ValueError:
+        return False
     if not found or any(call is None or call[0] not in calls.tools for call in found):
         return False
     for call in found:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from phyla_dialects.json_text import read_json, write_json
 
 _TEXT_TYPES = frozenset({"string", "null"})
 
@@ -28,8 +29,8 @@ class OfferedTools:
     def json_value(self, name: str, key: str, text: str) -> str:
         """The JSON of one parameter given as raw text: a string where the schema says so, else JSON if it is any."""
         if self.is_text(name, key):
-            return json.dumps(text, ensure_ascii=False)
-        return json.dumps(_decoded(text.strip()), ensure_ascii=False)
+            return write_json(text)
+        return write_json(_decoded(text.strip()))
 
 
 def is_text(schema: Mapping[str, Any]) -> bool:
@@ -43,13 +44,9 @@ def _decoded(text: str) -> Any:
         if text == spelling:
             return value
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return read_json(text)
     except ValueError:
         return text
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} isn't JSON")
 
 
 def _types(schema: Mapping[str, Any]) -> set[str]:

@@ -11,6 +11,7 @@ from phyla.engine import EngineFront
 from phyla.model.facts import ModelFacts
 from phyla.output import CallSyntax, OutputParser, OutputParserFactory, ParserContext, choose_parser
 from phyla.request import Rendered
+from phyla.sampling.resolve import ids_xtc_keeps
 from phyla.tokenizer import Tokenizer
 from phyla.tokenizer.render import PromptRenderer
 
@@ -104,7 +105,7 @@ def served_model(
         reasoning=_reasoning(facts, parser, template),
         call_syntax=None if parser.call_syntax is None else parser.call_syntax(template),
         constraints=constraints,
-        xtc_special_ids=_xtc_special_ids(tokenizer, facts.eos_ids),
+        xtc_special_ids=ids_xtc_keeps(tokenizer, facts.eos_ids),
     )
 
 
@@ -114,8 +115,3 @@ def _reasoning(facts: ModelFacts, parser: OutputParserFactory, template: str | N
         return facts.reasoning.start, facts.reasoning.end
     shown = (pair for pair in parser.reasoning if template is not None and all(marker in template for marker in pair))
     return next(shown, None)
-
-
-def _xtc_special_ids(tokenizer: Tokenizer, eos_ids: tuple[int, ...]) -> tuple[int, ...]:
-    newline = tokenizer.encode("\n")
-    return tuple(sorted({*eos_ids, *tokenizer.eos_ids, *(newline if len(newline) == 1 else ())}))

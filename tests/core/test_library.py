@@ -71,9 +71,13 @@ def test_samples_come_together(model: phyla.Model) -> None:
     [
         ({"max_tokns": 3}, UsageError, "max_tokns"),
         ({"max_tokens": 0}, RequestError, "max_tokens"),
+        ({"max_tokens": "5"}, RequestError, "max_tokens must be of type int"),
+        ({"max_tokens": 1.5}, RequestError, "max_tokens must be of type int"),
+        ({"max_tokens": True}, RequestError, "max_tokens must be of type int"),
         ({"temperature": -1.0}, RequestError, "temperature"),
         ({"logits_processors": ["nobody"]}, RequestError, "nobody"),
         ({"num_samples": 0}, RequestError, "samples"),
+        ({"num_samples": 2.0}, RequestError, "num_samples must be of type int"),
     ],
 )
 def test_bad_options_are_refused(
@@ -81,6 +85,17 @@ def test_bad_options_are_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         model.generate("abc", **options)
+
+
+def test_a_conversation_given_as_a_prompt_names_what_takes_it(model: phyla.Model) -> None:
+    with pytest.raises(RequestError, match="chat"):
+        model.generate([{"role": "user", "content": "hi"}])  # type: ignore[list-item]
+
+
+def test_xtc_never_removes_the_end_of_sequence(model: phyla.Model) -> None:
+    likely_end = {model.facts.eos_ids[0]: 50.0}
+    answer = model.generate("abc", max_tokens=4, temperature=1.0, xtc_probability=1.0, logit_bias=likely_end)
+    assert answer.finish_reason == "stop"
 
 
 def test_a_prompt_past_the_context_is_refused(model: phyla.Model) -> None:

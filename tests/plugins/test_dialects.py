@@ -269,6 +269,34 @@ def test_broken_json_stops_where_it_breaks_and_the_rest_is_text():
     assert answer.content == "'x'}}</tool_call>"
 
 
+DEEP = "[" * 20_000
+
+
+@pytest.mark.parametrize(
+    ("dialect", "context", "fed"),
+    [
+        ("hermes", THINKS, plain('<tool_call>{"arguments": {"days": 1e999}, "name": "weather"}</tool_call>')),
+        ("hermes", THINKS, plain('<tool_call>{"function": "ping", "arguments": {}}</tool_call>')),
+        ("hermes", THINKS, plain(f'<tool_call>{{"arguments": {DEEP}, "name": "ping"}}</tool_call>')),
+        ("hermes", THINKS, plain(f'<tool_call>{{"arguments": {DEEP}{"]" * 20_000}, "name": "ping"}}</tool_call>')),
+        ("mistral", THINKS, [("[TOOL_CALLS]", True), *plain(f'[{DEEP}{"]" * 20_000}]')]),
+        ("mistral", THINKS, [("[TOOL_CALLS]", True), *plain('[{"name": "ping", "arguments": "{"}]')]),
+        ("gemma", CHANNEL, gemma(f"<|tool_call>call:ping{{a:{DEEP}}}<tool_call|>")),
+    ],
+)
+def test_a_call_that_is_no_json_a_client_could_read_is_text(dialect, context, fed):
+    answer = parse(BY_NAME[dialect], context, fed)
+
+    assert (answer.content, answer.calls) == ("".join(text for text, _ in fed), ())
+
+
+@pytest.mark.parametrize("value", ["1e999", "NaN", "-Infinity", DEEP])
+def test_a_value_that_is_no_json_becomes_a_string(value):
+    text = f"<tool_call><function=weather><parameter=days>{value}</parameter></function></tool_call>"
+
+    assert read(parse(BY_NAME["qwen"], THINKS, plain(text))) == [call("weather", days=value)]
+
+
 def test_special_tokens_without_a_meaning_are_dropped():
     assert parse(BY_NAME["plain"], NO_TOOLS, [("Hi", False), ("<|im_end|>", True)]).content == "Hi"
 

@@ -8,6 +8,10 @@ from typing import Any
 
 from phyla.errors import RequestError
 
+LEAST, MOST = 1e-30, 1e30
+"""Sizes of what logits are divided by, and of what is added to or multiplied with them: beyond, float32 overflows, and
+no row is a distribution any more."""
+
 
 def checked_number(
     fields: Mapping[str, Any], name: str, default: float, least: float | None = None, most: float | None = None
@@ -26,6 +30,24 @@ def checked_number(
     if not _is_finite(value):
         raise RequestError(f"{name} must be a finite number")
     return float(value)
+
+
+def checked_penalty(
+    fields: Mapping[str, Any], name: str, default: float, least: float = -MOST, *, is_factor: bool = False
+) -> float:
+    """As `checked_number`, for what changes logits: it stays in the range where float32 can follow.
+
+    Args:
+        fields: the request's.
+        name: the field.
+        default: what absent and null give.
+        least: the smallest value.
+        is_factor: logits are divided by it too; 0 is off, and what is nearly 0 is refused.
+    """
+    value = checked_number(fields, name, default, least=least, most=MOST)
+    if is_factor and 0 < value < LEAST:
+        raise RequestError(f"{name} must be 0 or at least {LEAST}")
+    return value
 
 
 def checked_int(
@@ -70,7 +92,7 @@ def checked_names(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 
 def checked_logit_bias(fields: Mapping[str, Any], vocab_size: int) -> dict[int, float]:
-    """Token ids to finite numbers; JSON's string keys are coerced, an empty object is unset.
+    """Token ids to numbers that float32 can add up; JSON's string keys are coerced, an empty object is unset.
 
     Raises:
         RequestError: not such a dict, or an id outside the vocabulary.
@@ -90,6 +112,8 @@ def checked_logit_bias(fields: Mapping[str, Any], vocab_size: int) -> dict[int, 
     for token_id in bias:
         if not 0 <= token_id < vocab_size:
             raise RequestError(f"logit_bias token id {token_id} is outside the vocabulary (0 to {vocab_size - 1})")
+    for number in bias.values():
+        _in_range("logit_bias", number, -MOST, MOST)
     return bias
 
 

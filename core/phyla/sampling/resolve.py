@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phyla.request import SamplingParams
 from phyla.sampling.defaults import SamplingDefaults
@@ -14,7 +14,10 @@ from phyla.sampling.fields import (
     checked_names,
     checked_number,
     checked_optional_int,
+    checked_penalty,
 )
+if TYPE_CHECKING:
+    from phyla.tokenizer import Tokenizer
 
 DEFAULT_CONTEXT_SIZE = 20
 """Recent tokens that penalties look at."""
@@ -52,11 +55,13 @@ def resolve_sampling(
         xtc_probability=checked_number(fields, "xtc_probability", 0.0, least=0, most=1),
         xtc_threshold=checked_number(fields, "xtc_threshold", 0.0, least=0, most=1),
         xtc_special_ids=xtc_special_ids,
-        repetition_penalty=checked_number(fields, "repetition_penalty", defaults.repetition_penalty, least=0),
+        repetition_penalty=checked_penalty(
+            fields, "repetition_penalty", defaults.repetition_penalty, least=0, is_factor=True
+        ),
         repetition_context_size=checked_int(fields, "repetition_context_size", DEFAULT_CONTEXT_SIZE, least=0),
-        presence_penalty=checked_number(fields, "presence_penalty", 0.0),
+        presence_penalty=checked_penalty(fields, "presence_penalty", 0.0),
         presence_context_size=checked_int(fields, "presence_context_size", DEFAULT_CONTEXT_SIZE, least=0),
-        frequency_penalty=checked_number(fields, "frequency_penalty", 0.0),
+        frequency_penalty=checked_penalty(fields, "frequency_penalty", 0.0),
         frequency_context_size=checked_int(fields, "frequency_context_size", DEFAULT_CONTEXT_SIZE, least=0),
         logit_bias=checked_logit_bias(fields, vocab_size),
         seed=checked_optional_int(fields, "seed"),
@@ -65,6 +70,12 @@ def resolve_sampling(
         num_logprobs=_num_logprobs(fields, most_top_logprobs),
         processors=checked_names(fields, "logits_processors"),
     )
+
+
+def ids_xtc_keeps(tokenizer: Tokenizer, eos_ids: tuple[int, ...]) -> tuple[int, ...]:
+    """Ids that XTC never removes: end of sequence, and the newline where it is one token."""
+    newline = tokenizer.encode("\n")
+    return tuple(sorted({*eos_ids, *tokenizer.eos_ids, *(newline if len(newline) == 1 else ())}))
 
 
 def _num_logprobs(fields: Mapping[str, Any], most: int) -> int | None:

@@ -51,6 +51,11 @@ def resolved(fields, defaults=None, **facts):
         ("logit_bias", {"1": float("nan")}, "logit_bias must be a dict of int to float"),
         ("logit_bias", {"100": 1}, "logit_bias token id 100 is outside the vocabulary (0 to 99)"),
         ("logit_bias", {"-1": 1}, "logit_bias token id -1 is outside the vocabulary (0 to 99)"),
+        ("logit_bias", {"1": 1e31}, "logit_bias must be at most 1e+30"),
+        ("presence_penalty", -1e38, "presence_penalty must be at least -1e+30"),
+        ("frequency_penalty", 1e38, "frequency_penalty must be at most 1e+30"),
+        ("repetition_penalty", 1e38, "repetition_penalty must be at most 1e+30"),
+        ("repetition_penalty", 1e-38, "repetition_penalty must be 0 or at least 1e-30"),
         ("logits_processors", "mine", "logits_processors must be a list of str"),
     ],
 )
