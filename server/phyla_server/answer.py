@@ -28,7 +28,7 @@ class ToolCall:
     is_complete: bool = False
 
     def openai(self) -> dict[str, Any]:
-        function = {"name": self.name, "arguments": self.arguments or "{}"}
+        function = {"name": self.name, "arguments": self.arguments}
         return {"id": self.id, "type": "function", "function": function}
 
 
@@ -65,6 +65,7 @@ class Answer:
         return "length" if event.reason == "length" else "stop"
 
     def _note(self, pieces: list[Piece]) -> list[Piece]:
+        noted: list[Piece] = []
         for piece in pieces:
             if isinstance(piece, TextDelta):
                 self._text.append(piece.text)
@@ -75,5 +76,11 @@ class Answer:
             elif isinstance(piece, ToolArgumentsDelta):
                 self.calls[piece.index].arguments += piece.json_text
             elif isinstance(piece, ToolCallEnd):
-                self.calls[piece.index].is_complete = True
-        return pieces
+                call = self.calls[piece.index]
+                call.is_complete = True
+                if not call.arguments:
+                    # A call without arguments is an empty object, in chunks as in the whole.
+                    call.arguments = "{}"
+                    noted.append(ToolArgumentsDelta(piece.index, call.arguments))
+            noted.append(piece)
+        return noted

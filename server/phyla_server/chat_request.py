@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from phyla.request import Request
 from phyla.sampling.resolve import resolve_sampling
 
+from phyla_server.adapter import require_base_model
 from phyla_server.affinity import read_session_id, read_trace_id
 from phyla_server.asked import AskedConstraint, Unenforced, with_wish
 from phyla_server.body import parse_object
@@ -49,6 +50,7 @@ def prepare_chat(serving: Serving, incoming: Incoming, unenforced: Unenforced | 
         ApiError, PhylaError: why it can't be served.
     """
     fields = Fields(parse_object(incoming.raw))
+    require_base_model(fields)
     model = serving.model
     messages = read_messages(fields.body.get("messages"), model.model_id)
     is_peer = serving.settings.compat == "mlx-lm"

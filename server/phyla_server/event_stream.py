@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from litestar import Request, Response
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive, Send
+from phyla.request import EngineEvent
 
 from phyla_server.encoder import KEEPALIVE, StreamEncoder
-from phyla_server.errors import interruption
+from phyla_server.errors import ApiError, interruption
 from phyla_server.generation import Ticket
+from phyla_server.handlers import unexpected
 
 HEADERS = {"cache-control": "no-cache", "connection": "keep-alive"}
 
@@ -38,6 +40,7 @@ class EventStream(Response[bytes]):
             self._ticket,
             self._encoder,
             self._keepalive_seconds,
+            request.scope["state"]["request_id"],
             body=b"",
             headers=headers,
             media_type="text/event-stream",
@@ -48,11 +51,14 @@ class EventStream(Response[bytes]):
 class _StreamedBody(ASGIResponse):
     _should_set_content_length = False
 
-    def __init__(self, ticket: Ticket, encoder: StreamEncoder, keepalive_seconds: float, **options: Any) -> None:
+    def __init__(
+        self, ticket: Ticket, encoder: StreamEncoder, keepalive_seconds: float, request_id: str, **options: Any
+    ) -> None:
         super().__init__(**options)
         self._ticket = ticket
         self._encoder = encoder
         self._keepalive_seconds = keepalive_seconds
+        self._request_id = request_id
 
     async def send_body(self, send: Send, receive: Receive) -> None:
         watcher = asyncio.create_task(until_disconnect(receive))
@@ -71,17 +77,28 @@ class _StreamedBody(ASGIResponse):
             events = await self._ticket.take()
             if watcher.done():
                 return
-            frames = b""
-            for event in events:
-                error = interruption(event)
-                if error is not None:
-                    await writer.write(frames + self._encoder.failure(error), last=True)
-                    return
-                frames += self._encoder.event(event)
+            frames, error = self._encoded(events)
+            if error is not None:
+                await writer.write(frames + self._encoder.failure(error), last=True)
+                return
             if not self._ticket.is_finished:
                 await writer.write_or_keep_alive(frames)
             else:
                 await writer.write(frames + self._encoder.closing(), last=True)
+
+    def _encoded(self, events: Sequence[EngineEvent]) -> tuple[bytes, ApiError | None]:
+        """Frames up to the first error, and that error."""
+        frames = b""
+        for event in events:
+            error = interruption(event)
+            if error is not None:
+                return frames, error
+            try:
+                frames += self._encoder.event(event)
+            except Exception as failure:
+                # A parser, often a plugin's, raised. The status is sent: only a frame can tell the client.
+                return frames, unexpected(self._request_id, failure)
+        return frames, None
 
 
 class _Writer:

@@ -25,7 +25,7 @@ def handle_phyla_error(request: Handled, error: PhylaError) -> Response[bytes]:
     answer = api_error(error)
     # A stopped engine has told its reason once; every refused request repeating it would bury it.
     if answer.status == 500:
-        _log_failure(request, error)
+        _log_failure(_request_id(request), error)
     return handle_api_error(request, answer)
 
 
@@ -46,14 +46,20 @@ def handle_http(request: Handled, error: HTTPException) -> Response[bytes]:
 
 
 def handle_unexpected(request: Handled, error: Exception) -> Response[bytes]:
-    _log_failure(request, error)
-    request_id = request.scope["state"].get("request_id", "")
-    message = f"the server failed; its log has the cause under {request_id}"
-    return handle_api_error(request, ApiError(500, message, "server_error"))
+    return handle_api_error(request, unexpected(_request_id(request), error))
 
 
-def _log_failure(request: Handled, error: Exception) -> None:
-    request_id = request.scope["state"].get("request_id", "")
+def unexpected(request_id: str, error: Exception) -> ApiError:
+    """What a client is told of an error that nobody foresaw; the log gets the stack."""
+    _log_failure(request_id, error)
+    return ApiError(500, f"the server failed; its log has the cause under {request_id}", "server_error")
+
+
+def _request_id(request: Handled) -> str:
+    return str(request.scope["state"].get("request_id", ""))
+
+
+def _log_failure(request_id: str, error: Exception) -> None:
     logging.getLogger("phyla.server").error("request %s failed", request_id, exc_info=error)
 
 

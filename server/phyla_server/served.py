@@ -10,6 +10,7 @@ from phyla import Settings
 from phyla.engine import EngineFront
 from phyla.model.facts import ModelFacts
 from phyla.output import CallSyntax, OutputParser, OutputParserFactory, ParserContext, choose_parser
+from phyla.plugins import by_name
 from phyla.request import Rendered
 from phyla.sampling.resolve import ids_xtc_keeps
 from phyla.tokenizer import Tokenizer
@@ -71,7 +72,7 @@ def served_by(model: Model, manager: PluginManager, settings: Settings) -> Serve
         renderer=model.renderer,
         engine=model.engine,
         template=model.checkpoint.chat_template,
-        parsers=[one.value for one in manager.output_parsers(settings)],
+        parsers=[one.value for one in by_name(manager.output_parsers(settings), "output parser").values()],
         parser_name=settings.section(ServerSettings).output_parser,
         constraints=model.constraints,
     )

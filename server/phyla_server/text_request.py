@@ -9,6 +9,7 @@ from typing import Any
 from phyla.request import Rendered, Request
 from phyla.sampling.resolve import resolve_sampling
 
+from phyla_server.adapter import require_base_model
 from phyla_server.affinity import read_session_id, read_trace_id
 from phyla_server.asked import AskedConstraint, Unenforced
 from phyla_server.body import parse_object
@@ -49,6 +50,7 @@ def prepare_text(serving: Serving, incoming: Incoming, unenforced: Unenforced | 
         ApiError, PhylaError: why it can't be served.
     """
     fields = Fields(parse_object(incoming.raw))
+    require_base_model(fields)
     model = serving.model
     num_logprobs = read_text_logprobs(fields)
     echo = fields.flag("echo") or False

@@ -279,7 +279,7 @@ DEEP = "[" * 20_000
         ("hermes", THINKS, plain('<tool_call>{"function": "ping", "arguments": {}}</tool_call>')),
         ("hermes", THINKS, plain(f'<tool_call>{{"arguments": {DEEP}, "name": "ping"}}</tool_call>')),
         ("hermes", THINKS, plain(f'<tool_call>{{"arguments": {DEEP}{"]" * 20_000}, "name": "ping"}}</tool_call>')),
-        ("mistral", THINKS, [("[TOOL_CALLS]", True), *plain(f'[{DEEP}{"]" * 20_000}]')]),
+        ("mistral", THINKS, [("[TOOL_CALLS]", True), *plain(f"[{DEEP}{']' * 20_000}]")]),
         ("mistral", THINKS, [("[TOOL_CALLS]", True), *plain('[{"name": "ping", "arguments": "{"}]')]),
         ("gemma", CHANNEL, gemma(f"<|tool_call>call:ping{{a:{DEEP}}}<tool_call|>")),
     ],

@@ -77,6 +77,7 @@ def serve(checkpoint: FolderCheckpoint, tokenizer: Tokenizer, renderer: PromptRe
     def start(
         script: Script | str = "Hello there, friend.",
         *,
+        speaks: Tokenizer = tokenizer,
         parser: str | None = None,
         parsers: Sequence[OutputParserFactory] = DIALECTS,
         template: str | None = checkpoint.chat_template,
@@ -85,14 +86,14 @@ def serve(checkpoint: FolderCheckpoint, tokenizer: Tokenizer, renderer: PromptRe
         front: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> Running:
-        playing = says(tokenizer, script) if isinstance(script, str) else script
-        engine = ScriptedFront(tokenizer, playing, **(front or {}))
+        playing = says(speaks, script) if isinstance(script, str) else script
+        engine = ScriptedFront(speaks, playing, **(front or {}))
         known: dict[str, Any] = {
             "family": "scripted",
             "architecture": "scripted",
             "layout": (),
             "hidden_size": 64,
-            "vocab_size": tokenizer.vocab_size,
+            "vocab_size": speaks.vocab_size,
             "context_limit": 4096,
             "weight_bytes": WeightBytes(0),
             "stored_dtype": "float32",
@@ -101,7 +102,7 @@ def serve(checkpoint: FolderCheckpoint, tokenizer: Tokenizer, renderer: PromptRe
         model = served_model(
             model_id="phyla/scripted",
             facts=ModelFacts(**known | dict(facts or {})),
-            tokenizer=tokenizer,
+            tokenizer=speaks,
             renderer=renderer if template == checkpoint.chat_template else PromptRenderer(tokenizer, template),
             engine=engine,
             template=template,
@@ -113,7 +114,7 @@ def serve(checkpoint: FolderCheckpoint, tokenizer: Tokenizer, renderer: PromptRe
         filled = Settings([ServerSettings(port=0, **rest), SamplingSettings(**own)])
         server = EmbeddedServer(model, filled, keys)
         server.start()
-        started.append(Running(server, engine, tokenizer))
+        started.append(Running(server, engine, speaks))
         return started[-1]
 
     yield start

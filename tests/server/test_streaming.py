@@ -9,6 +9,7 @@ import time
 import httpx
 import pytest
 from phyla.errors import ConstraintError, GenerationFailed
+from phyla.output import OutputParserFactory
 
 PATIENCE_SECONDS = 20
 
@@ -127,6 +128,51 @@ def test_a_failure_of_a_whole_answer_is_a_status(serve, error, status):
 
     assert response.status_code == status
     assert response.json()["error"]["message"] == str(error)
+
+
+class BrokenParser:
+    def feed(self, text, special=False):
+        raise ZeroDivisionError("secret")
+
+    def finish(self):
+        return []
+
+
+def refuse(context):
+    raise ZeroDivisionError("secret")
+
+
+def broken(create):
+    return {"parser": "broken", "parsers": [OutputParserFactory(name="broken", create=create)]}
+
+
+def test_a_parser_that_raises_ends_its_stream_in_the_protocols_form(serve):
+    running = serve(**broken(lambda context: BrokenParser()))
+
+    frames = frames_of(running.chat(stream=True))
+
+    assert frames[-1] == "[DONE]"
+    assert json.loads(frames[-2])["error"]["type"] == "server_error"
+    assert "secret" not in frames[-2]
+    assert running.front.wait_until_idle()
+
+
+@pytest.mark.parametrize("create", [refuse, lambda context: BrokenParser()])
+def test_a_parser_that_raises_is_a_status_of_a_whole_answer(serve, create):
+    running = serve(**broken(create))
+
+    response = running.chat()
+
+    assert (response.status_code, response.json()["error"]["type"]) == (500, "server_error")
+    assert running.front.wait_until_idle()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_nothing_is_submitted_if_no_parser_can_be_made(serve, stream):
+    running = serve(**broken(refuse))
+
+    assert running.chat(stream=stream).status_code == 500
+    assert running.front.received == []
 
 
 def test_one_request_that_fails_leaves_the_others_alone(serve, tokenizer):

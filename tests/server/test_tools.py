@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
+from phyla.testing.scripted.tokenizer import CharacterTokenizer
+from phyla_dialects.gemma import GEMMA_SPECIALS
+
 TOOLS = [
     {
         "type": "function",
@@ -91,3 +95,72 @@ def test_a_stop_string_flushes_through_the_tool_parser(serve):
 
     assert len(choice["message"]["tool_calls"]) == 2
     assert choice["finish_reason"] == "tool_calls"
+
+
+SPEAKS_GEMMA = CharacterTokenizer(special=GEMMA_SPECIALS)
+SAID = {
+    "hermes": CALLS,
+    "qwen": 'Let me look.<tool_call>\n<function=weather>\n<parameter=city>\nRome "old" {town}\n</parameter>\n'
+    "</function>\n</tool_call><tool_call>\n<function=forecast>\n<parameter=city>\nRome\n</parameter>\n<parameter=days>\n3\n"
+    "</parameter>\n</function>\n</tool_call>",
+    "minicpm": 'Let me look.<function name="weather"><param name="city">Rome &quot;old&quot; {town}</param></function>'
+    '<function name="forecast"><param name="city">Rome</param><param name="days">3</param></function>',
+    "glm": 'Let me look.<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Rome "old" {town}</arg_value>\n'
+    "</tool_call><tool_call>forecast<arg_key>city</arg_key><arg_value>Rome</arg_value><arg_key>days</arg_key><arg_value>3</arg_value>"
+    "</tool_call>",
+    "gemma": 'Let me look.<|tool_call>call:weather{city:<|"|>Rome "old" {town}<|"|>}<tool_call|>'
+    '<|tool_call>call:forecast{city:<|"|>Rome<|"|>,days:3}<tool_call|>',
+    "mistral": 'Let me look.[TOOL_CALLS]weather[ARGS]{"city": "Rome \\"old\\" {town}"}'
+    '[TOOL_CALLS]forecast[ARGS]{"city": "Rome", "days": 3}',
+}
+
+
+def streamed_choice(running, **options):
+    options = {"model": "m", "messages": QUESTION, "tools": TOOLS, **options}
+    with running.openai.chat.completions.stream(**options) as stream:
+        return stream.get_final_completion().choices[0]
+
+
+@pytest.mark.parametrize("dialect", SAID)
+def test_every_dialect_is_the_same_streamed_and_whole(serve, dialect):
+    running = serve(SAID[dialect], parser=dialect, **({"speaks": SPEAKS_GEMMA} if dialect == "gemma" else {}))
+
+    whole = running.openai.chat.completions.create(model="m", messages=QUESTION, tools=TOOLS).choices[0]
+    streamed = streamed_choice(running)
+
+    said = [
+        [(call.function.name, json.loads(call.function.arguments)) for call in one.message.tool_calls]
+        for one in (whole, streamed)
+    ]
+    assert said[0] == [("weather", {"city": 'Rome "old" {town}'}), ("forecast", {"city": "Rome", "days": 3})]
+    assert said[1] == said[0]
+    assert whole.message.content == streamed.message.content
+    assert whole.message.content.strip() == "Let me look."
+    assert whole.finish_reason == streamed.finish_reason == "tool_calls"
+
+
+@pytest.mark.parametrize("max_tokens", range(30, 48, 3))
+def test_a_call_cut_anywhere_is_the_same_streamed_and_whole(serve, max_tokens):
+    cut = CALLS.removeprefix("Let me look.")
+    running = serve(cut, speaks=CharacterTokenizer(), parser="hermes")
+
+    whole = running.chat(tools=TOOLS, max_tokens=max_tokens).json()["choices"][0]
+    body = {"messages": QUESTION, "tools": TOOLS, "max_tokens": max_tokens, "stream": True}
+    lines = running.http.post("/v1/chat/completions", json=body).text.splitlines()
+    chunks = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+
+    parts = [call["function"] for delta in deltas for call in delta.get("tool_calls", ())]
+    calls = whole["message"].get("tool_calls", [])
+    assert "".join(delta.get("content") or "" for delta in deltas) == (whole["message"]["content"] or "")
+    assert "".join(part["arguments"] for part in parts) == "".join(call["function"]["arguments"] for call in calls)
+    assert chunks[-1]["choices"][0]["finish_reason"] == whole["finish_reason"] == "length"
+
+
+def test_a_call_without_arguments_is_an_empty_object_in_both(serve):
+    running = serve("<tool_call>weather</tool_call>", parser="glm")
+
+    whole = running.openai.chat.completions.create(model="m", messages=QUESTION, tools=TOOLS).choices[0]
+    streamed = streamed_choice(running)
+
+    assert [one.message.tool_calls[0].function.arguments for one in (whole, streamed)] == ["{}", "{}"]

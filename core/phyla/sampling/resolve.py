@@ -16,6 +16,7 @@ from phyla.sampling.fields import (
     checked_optional_int,
     checked_penalty,
 )
+
 if TYPE_CHECKING:
     from phyla.tokenizer import Tokenizer
 

@@ -10,7 +10,8 @@ from phyla.errors import TemplateError
 
 ROLES = ("system", "user", "assistant", "tool")
 _ROLE_ALIASES = {"developer": "system", "function": "tool"}
-_TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
+_TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+"""Kinds of parts to the member that holds their text; clients send an assistant's refusal back as a part of its own."""
 _REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 
 Message = dict[str, Any]
@@ -90,9 +91,9 @@ def _part(part: Any, where: str) -> str:
     if isinstance(part, str):
         return plain_text(part)
     kind = part.get("type") if isinstance(part, Mapping) else None
-    if kind not in _TEXT_PARTS:
+    if not isinstance(kind, str) or kind not in _TEXT_PARTS:
         raise TemplateError(f"{where} has a content part of type {kind!r:.60}; this model takes text parts only.")
-    text = part.get("text")
+    text = part.get(_TEXT_PARTS[kind])
     if not isinstance(text, str):
         raise TemplateError(f"{where} has a text part without text.")
     return plain_text(text)

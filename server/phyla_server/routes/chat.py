@@ -32,10 +32,14 @@ def chat_routes(serving: Serving) -> list[HTTPRouteHandler]:
         incoming = await receive(serving, request)
         ready = await made_ready(serving, lambda unenforced: prepare_chat(serving, incoming, unenforced), CONSEQUENCE)
         prepared = ready.prepared
-        ticket = serving.generation.open([prepared.request], held=ready.enforced)
+        # Encoders come first: if a parser can't be made, nothing was submitted that would run for nobody.
         if prepared.stream:
-            return EventStream(ticket, ChatChunks(prepared.shape), serving.settings.keepalive_seconds, ready.headers)
-        body = await collect(ticket, WholeChat(prepared.shape), request.receive)
+            chunks = ChatChunks(prepared.shape)
+            ticket = serving.generation.open([prepared.request], held=ready.enforced)
+            return EventStream(ticket, chunks, serving.settings.keepalive_seconds, ready.headers)
+        whole = WholeChat(prepared.shape)
+        ticket = serving.generation.open([prepared.request], held=ready.enforced)
+        body = await collect(ticket, whole, request.receive)
         return Response(dump(body), media_type="application/json", headers=ready.headers)
 
     return [chat_completions]

@@ -170,6 +170,11 @@ def test_content_parts_are_joined(renderers: dict[str, PromptRenderer]) -> None:
     )
 
 
+def test_a_refusal_given_back_is_text(renderers: dict[str, PromptRenderer]) -> None:
+    answer = {"role": "assistant", "content": [{"type": "refusal", "refusal": "I won't."}]}
+    assert "assistant\nI won't.<|im_end|>" in (renderers["chatml"].render_chat([USER, answer, USER]).text or "")
+
+
 def test_call_arguments_as_text_are_parsed(renderers: dict[str, PromptRenderer]) -> None:
     as_text = {**CALL, "function": {"name": "weather", "arguments": '{"city": "Zürich", "days": 2}'}}
     texts = {
@@ -187,6 +192,7 @@ BAD_MESSAGES: dict[str, tuple[list[Any], str]] = {
     "a message that is text": (["hello"], "messages\\[0\\] is a str"),
     "content that is a number": ([{"role": "user", "content": 3}], "has a int as content"),
     "a picture": ([{"role": "user", "content": [{"type": "image_url"}]}], "type 'image_url'"),
+    "a part whose type is a list": ([{"role": "user", "content": [{"type": []}]}], "content part of type \\[\\]"),
     "a part without text": ([{"role": "user", "content": [{"type": "text"}]}], "without text"),
     "arguments that are not JSON": (
         [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{city"}}]}],
