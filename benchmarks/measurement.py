@@ -42,11 +42,11 @@ def versions(*distributions: str) -> dict[str, str]:
     return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in distributions}
 
 
-def write_result(name: str, arguments: str, result: dict[str, Any]) -> None:
-    """Write `results/<name>.json` with the command that makes it again."""
+def write_result(name: str, arguments: str, result: dict[str, Any], suffix: str = "") -> None:
+    """Write `results/<name>.json`, or `<name>_<suffix>.json`, with the command that makes it again."""
     command = f"python -m benchmarks.{name} {arguments}".strip()
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
+    path = RESULTS / (f"{name}_{suffix}.json" if suffix else f"{name}.json")
     path.write_text(json.dumps({"command": command, "machine": machine(), **result}, indent=2) + "\n")
     print(f"wrote {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
 
