@@ -30,7 +30,10 @@ CONTEXT = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "ma
 WORKS = (
     "works: rows in one batch (each computed by itself), prefixes in memory, seeds, log-probabilities, n-gram drafts"
 )
-LACKS = "doesn't: cancelling inside a chunk, KV schemes other than plain, drafters that look inside, the fast route"
+LACKS = (
+    "doesn't: cancelling inside a chunk, KV schemes other than plain, drafters that look inside, products of matrices "
+    "shared by rows"
+)
 
 
 def describe(checkpoint: Checkpoint, installed: InstalledMlxLm | None) -> ModelFacts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -119,6 +120,7 @@ def test_a_family_that_could_know_a_model_says_what_that_takes(
 ) -> None:
     manager.register("able", Declaring(families=[Explaining(Claim.NONE)]))
     stranger = ShelfCheckpoint("stranger", {"model_type": "stranger"})
-    manager.register("shelf", Declaring(openers=[shelf(stranger=stranger)]))
+    other = replace(shelf(stranger=stranger), name="other shelf")
+    manager.register("shelf", Declaring(openers=[other]))
     with pytest.raises(UnsupportedModel, match="explaining: install its library"):
         choose(manager, backend, "stranger", family=family)

@@ -236,6 +236,11 @@ def test_what_is_no_architecture_is_not_claimed(model_type):
     assert BRIDGE.claim({"model_type": model_type}) is Claim.NONE
 
 
+def test_where_there_is_no_mlx_lm_none_is_found(monkeypatch):
+    monkeypatch.setattr("phyla_mlxlm.installed.find_spec", lambda name: None)
+    assert InstalledMlxLm.find() is None
+
+
 def test_without_mlx_lm_nothing_is_claimed_and_the_remedy_named():
     absent = MlxLmFamily(None)
     assert absent.claim(bridged_config("llama")) is Claim.NONE
