@@ -6,16 +6,10 @@ from phyla.settings import OnOff, PluginSettings, setting
 
 
 class GrammarSettings(PluginSettings, section="grammar"):
-    """Compiling and drafting of constraints, whatever engine enforces them."""
+    """Compiling constraints, whatever engine enforces them."""
 
     enabled: OnOff = setting(True, lever="GRAMMAR")
     """Off: no constraint is enforced, as with `--proposer none --structured-fallback warn`."""
-
-    jump: OnOff = setting(False, lever="GRAMMAR_JUMP")
-    """Propose what a grammar forces, so that several tokens are checked in one step. Never changes what is allowed."""
-
-    draft_tokens: int = setting(3, lever="GRAMMAR_DRAFT_TOKENS", ge=1, le=64)
-    """Most forced tokens proposed in one step."""
 
     compile_seconds: float = setting(5.0, flag="--grammar-seconds", gt=0)
     """Seconds that trying out one schema or grammar may take before it is refused."""
