@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import llguidance
+from phyla.errors import ConstraintError
 
 if TYPE_CHECKING:
     from phyla.tokenizer import Tokenizer
@@ -43,6 +44,8 @@ class ByteVocabulary:
 def library_tokenizer(tokenizer: Tokenizer, eos_ids: frozenset[int]) -> llguidance.LLTokenizer:
     """The library's form of this tokenizer. Takes tenths of a second for a large vocabulary: make it once."""
     known = frozenset(one for one in eos_ids if one < tokenizer.vocab_size)
+    if not known:
+        raise ConstraintError("this model has no end-of-sequence token, so no answer of it could ever be complete.")
     return llguidance.LLTokenizer(llguidance.TokenizerWrapper(Vocabulary(tokenizer, known)), eos_token=sorted(known))
 
 

@@ -6,6 +6,7 @@ Nothing here runs on the engine thread but `open`, which only looks up.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -28,6 +29,9 @@ STRUCTURED_KINDS = frozenset({"json_object", "json_schema", "choice", "structura
 """Kinds whose source is JSON."""
 
 NO_ENGINE = "no grammar engine is active. Install one (phyla[xgrammar]) or choose one with --proposer."
+
+
+_log = logging.getLogger(__name__)
 
 
 class Enforced:
@@ -113,8 +117,13 @@ class ConstraintCompiler:
         from phyla.request import ConstraintSpec
 
         spec = ConstraintSpec("json_object", "{}")
-        if self.supports(spec):
+        if not self.supports(spec):
+            return
+        try:
             self.compile(spec)
+        except ConstraintError as error:
+            # A model without grammars still serves; requests that need one are told the same.
+            _log.warning("No constraint can be enforced for this model: %s", error)
 
     def close(self) -> None:
         """End the worker processes. Safe to call twice."""

@@ -171,3 +171,8 @@ def test_switched_off_nothing_is_enforced(compiler_of):
     compiler = compiler_of(Words(), enabled=False)
     assert not compiler.is_active
     assert not compiler.supports(SPEC)
+
+
+def test_a_model_that_no_engine_can_bind_still_starts(compiler_of, caplog):
+    compiler_of(Words(trial=objects)).warm_up()
+    assert "no good" in caplog.text
