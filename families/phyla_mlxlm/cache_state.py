@@ -71,17 +71,17 @@ class CacheState:
     @property
     def forgets(self) -> bool:
         # An empty row doesn't know its caches yet; to forget is the safe thing to say.
-        return not self._caches or forget(self._caches)
+        return not self._caches or forget(self._caches, self._num_tokens)
 
     def open_window(self, num_tokens: int) -> None:
         assert self._window is None, "windows don't nest"
         # A full cache takes back anything. All others are held, since how far a window goes decides over them.
-        held = copies(self._caches) if self._caches and forget(self._caches) else None
+        held = copies(self._caches) if self._caches and forget(self._caches, self._num_tokens) else None
         self._window = _Window(held, self._num_tokens)
 
     def keep(self, num_kept: int) -> None:
         window, num_back = self._given_back(num_kept)
-        if num_back > 0 and can_give_back(self._caches, num_back):
+        if num_back > 0 and can_give_back(self._caches, self._num_tokens, num_back):
             give_back(self._caches, num_back)
             self._num_tokens -= num_back
         elif num_back > 0:
@@ -90,7 +90,7 @@ class CacheState:
 
     def clone_at(self, num_kept: int) -> Self:
         window, num_back = self._given_back(num_kept)
-        if can_give_back(self._caches, num_back):
+        if can_give_back(self._caches, self._num_tokens, num_back):
             return self.clone(window.num_tokens + num_kept)
         copy = type(self)(self.layer)
         copy._restore(window, copies(window.held or []), num_kept)
@@ -113,7 +113,9 @@ class CacheState:
     def can_rewind_to(self, num_tokens: int) -> bool:
         if num_tokens in (0, self._num_tokens):
             return True
-        return 0 < num_tokens < self._num_tokens and can_give_back(self._caches, self._num_tokens - num_tokens)
+        return 0 < num_tokens < self._num_tokens and can_give_back(
+            self._caches, self._num_tokens, self._num_tokens - num_tokens
+        )
 
     def arrays(self) -> StateArrays:
         arrays, caches = flat(self._caches)
@@ -151,6 +153,7 @@ class CacheState:
 
     def _restore(self, window: _Window, caches: list[Any], num_kept: int) -> None:
         """Start from these caches and run the window's first `num_kept` tokens."""
+        assert caches or window.num_tokens == 0, "the caches before the window are gone"
         self._caches, self._num_tokens, left = caches, window.num_tokens, num_kept
         for model, ids in window.steps:
             if left > 0:

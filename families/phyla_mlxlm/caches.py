@@ -19,27 +19,28 @@ class Ability:
     """Whether earlier lengths are ever lost."""
 
     can_give_back: Callable[[Any, int], bool]
-    """`(cache, n)`: whether its last n tokens can be taken back now, with nothing missing before them."""
+    """`(cache, n)`: whether its last n tokens can be taken back now, with nothing missing before them. Asked only of
+    one that has seen every token of its row."""
 
     num_stored: Callable[[Any], int] | None = None
     """Columns of its keys and values that hold tokens; None where it has no such columns."""
 
 
 ABILITIES: Mapping[type, Ability] = {
-    KVCache: Ability(False, lambda cache, count: cache.offset >= count, lambda cache: cache.offset),
+    KVCache: Ability(False, lambda cache, count: True, lambda cache: cache.offset),
     # Until it is full it has overwritten nothing.
     RotatingKVCache: Ability(
         True,
-        lambda cache, count: count <= cache.offset < cache.max_size,
+        lambda cache, count: cache.offset < cache.max_size,
         lambda cache: min(cache.offset, cache.keys.shape[2]),
     ),
     # It cuts off at its front on its own; before that it is like a full one.
     ChunkedKVCache: Ability(
         True,
-        lambda cache, count: cache.start_position == 0 and count <= cache.offset <= cache.chunk_size,
+        lambda cache, count: cache.start_position == 0 and cache.offset <= cache.chunk_size,
         lambda cache: cache.offset - cache.start_position,
     ),
-    ArraysCache: Ability(True, lambda cache, count: count == 0),
+    ArraysCache: Ability(True, lambda cache, count: False),
 }
 
 BY_NAME: Mapping[str, type] = {one.__name__: one for one in (*ABILITIES, CacheList)}
@@ -64,14 +65,17 @@ def copies(caches: Sequence[Any]) -> list[Any]:
     return [type(cache).from_state(_renewed(cache.state)) for cache in caches]
 
 
-def forget(caches: Sequence[Any]) -> bool:
-    """Whether any of them loses earlier lengths."""
-    return any(ABILITIES[type(cache)].forgets for cache in _leaves(caches))
+def forget(caches: Sequence[Any], num_tokens: int) -> bool:
+    """Whether any of them, after `num_tokens`, loses earlier lengths."""
+    return any(ABILITIES[type(cache)].forgets or not _sees_each_token(cache, num_tokens) for cache in _used(caches))
 
 
-def can_give_back(caches: Sequence[Any], num_tokens: int) -> bool:
-    """Whether all of them can take back their last `num_tokens`."""
-    return all(ABILITIES[type(cache)].can_give_back(cache, num_tokens) for cache in _leaves(caches))
+def can_give_back(caches: Sequence[Any], num_tokens: int, num_back: int) -> bool:
+    """Whether all of them, after `num_tokens`, can take back the last `num_back`."""
+    return num_back == 0 or all(
+        _sees_each_token(cache, num_tokens) and ABILITIES[type(cache)].can_give_back(cache, num_back)
+        for cache in _used(caches)
+    )
 
 
 def give_back(caches: Sequence[Any], num_tokens: int) -> None:
@@ -117,6 +121,16 @@ def _leaves(caches: Sequence[Any]) -> list[Any]:
     for cache in caches:
         found.extend(_leaves(cache.caches) if type(cache) is CacheList else [cache])
     return found
+
+
+def _used(caches: Sequence[Any]) -> list[Any]:
+    """A model may make more caches than it uses; those have nothing to lose."""
+    return [cache for cache in _leaves(caches) if not cache.empty()]
+
+
+def _sees_each_token(cache: Any, num_tokens: int) -> bool:
+    """Whether it has one column per token; a model may also store one for several, which can't be counted back."""
+    return ABILITIES[type(cache)].num_stored is None or cache.offset == num_tokens
 
 
 def _drop_slack(cache: Any) -> None:

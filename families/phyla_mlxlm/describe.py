@@ -98,7 +98,9 @@ def _planes(text: Mapping[str, Any]) -> tuple[Plane, ...]:
 def _notes(module: str, context: int | None, planes: Sequence[Plane]) -> list[str]:
     notes = [f"runs as mlx-lm's own class ({module}), whole: one layer stands for all of them", WORKS, LACKS]
     if planes:
-        notes.append("bytes per token are those of attention to everything; layers that slide or recur keep less")
+        notes.append(
+            "bytes per token are those of attention to everything; sliding layers keep less, recurrences are left out"
+        )
     else:
         notes.append("the size of the cache can't be told from the config, so it is left out of what has to fit")
     if context is None:

@@ -4,12 +4,13 @@ Nothing here imports mlx before an array is made: declarations may name any of i
 """
 
 from phyla.model.facts import ModelFacts, ReasoningMarkers, WeightBytes
-from phyla.model.family import Claim, Family
+from phyla.model.family import Claim, ExplainsItself, Family
 from phyla.model.load_options import LoadOptions, Progress, WeightForm, no_progress
 from phyla.model.step import Overlay, Route, StepInput, StepOutput, Tap, width_class
 
 __all__ = [
     "Claim",
+    "ExplainsItself",
     "Family",
     "LoadOptions",
     "ModelFacts",

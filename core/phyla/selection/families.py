@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from phyla.checkpoint import Checkpoint
 from phyla.errors import PluginError, UnsupportedModel
-from phyla.model import Claim, Family, ModelFacts
-from phyla.model.family import ExplainsItself
+from phyla.model import Claim, ExplainsItself, Family, ModelFacts
 from phyla.plan import Choice
 from phyla.plugins import Declared, pick, plugin_border
 from phyla.selection.wanted import Wanted

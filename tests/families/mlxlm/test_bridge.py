@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,6 +13,7 @@ from phyla.checkpoint.folder import FolderCheckpoint
 from phyla.errors import LayoutError, UnsupportedModel
 from phyla.kv.state import StateArrays
 from phyla.model import Claim
+from phyla.testing.close import assert_close
 from phyla.testing.family import FamilyContract, random_tokens
 from phyla.testing.oracle import MlxLmOracle
 from phyla.testing.parity import MlxLmParityContract
@@ -19,8 +21,9 @@ from phyla.testing.stepping import Stepper, load_options
 from phyla.testing.tiny import tiny_checkpoint
 from phyla_mlxlm import MlxLmFamily
 from phyla_mlxlm.cache_state import CacheState
-from phyla_mlxlm.caches import can_give_back, check_supported, flat, rebuilt
+from phyla_mlxlm.caches import can_give_back, check_supported, flat, forget, rebuilt
 from phyla_mlxlm.installed import InstalledMlxLm
+from phyla_mlxlm.loading import load_model
 
 from tests.families.mlxlm.bridged_models import bridged_config, bridged_shapes
 
@@ -57,6 +60,13 @@ class Mamba2(Bridge):
     reference_bound = 5e-5
 
 
+class FalconH1(Bridge):
+    """Composites: each layer attends and recurs."""
+
+    config = bridged_config("falcon_h1")
+    shapes = bridged_shapes(config)
+
+
 class Qwen3Moe(Bridge):
     config = bridged_config("qwen3_moe")
     shapes = bridged_shapes(config)
@@ -90,6 +100,10 @@ class TestMamba2Parity(Mamba2, MlxLmParityContract):
     pass
 
 
+class TestFalconH1Parity(FalconH1, MlxLmParityContract):
+    pass
+
+
 class TestQwen3MoeParity(Qwen3Moe, MlxLmParityContract):
     pass
 
@@ -100,7 +114,7 @@ class TestQuantisedParity(Bridge, MlxLmParityContract):
     dtype = "bfloat16"
 
 
-@pytest.fixture(scope="module", params=["llama", "gemma3_text", "mamba2", "qwen3_moe"])
+@pytest.fixture(scope="module", params=["llama", "gemma3_text", "mamba2", "falcon_h1"])
 def binding(request, tmp_path_factory):
     config = bridged_config(request.param)
     folder = tmp_path_factory.mktemp("models") / request.param
@@ -170,17 +184,31 @@ def test_full_caches_go_back_anywhere_and_recurrent_ones_nowhere():
     full, arrays = KVCache(), ArraysCache(1)
     full.update_and_fetch(mx.ones((1, 1, 5, 2)), mx.ones((1, 1, 5, 2)))
     arrays[0] = mx.ones((1, 2))
-    assert can_give_back([full], 5)
-    assert not can_give_back([full, arrays], 1)
-    assert not can_give_back([CacheList(full, arrays)], 1)
+    assert can_give_back([full], 5, 5)
+    assert not can_give_back([full, arrays], 5, 1)
+    assert not can_give_back([CacheList(full, arrays)], 5, 1)
+
+
+def test_a_cache_that_a_model_made_and_never_used_stands_in_nobodys_way():
+    full = KVCache()
+    full.update_and_fetch(mx.ones((1, 1, 5, 2)), mx.ones((1, 1, 5, 2)))
+    assert can_give_back([full, KVCache(), RotatingKVCache(max_size=2), ArraysCache(1)], 5, 3)
+    assert not forget([full, KVCache()], 5)
+
+
+def test_a_cache_with_one_column_for_several_tokens_is_not_counted_back():
+    pooled = KVCache()
+    pooled.update_and_fetch(mx.ones((1, 1, 2, 2)), mx.ones((1, 1, 2, 2)))
+    assert not can_give_back([pooled], 8, 1)
+    assert forget([pooled], 8)
 
 
 def test_a_ring_goes_back_until_it_is_full():
     ring = RotatingKVCache(max_size=8)
     ring.update_and_fetch(mx.ones((1, 1, 5, 2)), mx.ones((1, 1, 5, 2)))
-    assert can_give_back([ring], 5)
+    assert can_give_back([ring], 5, 5)
     ring.update_and_fetch(mx.ones((1, 1, 3, 2)), mx.ones((1, 1, 3, 2)))
-    assert not can_give_back([ring], 1)
+    assert not can_give_back([ring], 8, 1)
 
 
 def test_composites_are_laid_flat_and_rebuilt():
@@ -260,6 +288,33 @@ def test_a_config_that_mlx_lm_cannot_take_is_refused_with_its_words(tmp_path):
     checkpoint.config = {key: value for key, value in config.items() if key != "head_dim"}
     with pytest.raises(UnsupportedModel, match="head_dim"):
         BRIDGE.bind(checkpoint, facts, load_options())
+
+
+def test_weights_multiplied_out_at_load_compute_the_same(tmp_path):
+    config = bridged_config("qwen3_moe", quantization={"group_size": 32, "bits": 8})
+    folder = tiny_checkpoint(tmp_path / "model", config, tokenizer=False, shapes=bridged_shapes(config))
+    checkpoint = FolderCheckpoint.open(folder)
+    facts = BRIDGE.describe(checkpoint)
+    packed, dense = (BRIDGE.bind(checkpoint, facts, load_options(dense=is_dense)) for is_dense in (False, True))
+    tokens = random_tokens(9, facts.vocab_size)
+    assert_close(
+        Stepper(dense).step([tokens]), Stepper(packed).step([tokens]), atol=1e-4, why="other kernels, same numbers"
+    )
+
+
+def test_numbers_kept_in_another_dtype_for_precision_stay_so(tmp_path):
+    config = bridged_config("mamba2")
+    folder = tiny_checkpoint(
+        tmp_path / "model", config, tokenizer=False, shapes=bridged_shapes(config), dtype="bfloat16"
+    )
+    precise = dict(mx.load(str(folder / "model.safetensors")))
+    precise["backbone.layers.0.mixer.A_log"] = precise["backbone.layers.0.mixer.A_log"].astype(mx.float32)
+    mx.save_safetensors(str(folder / "model.safetensors"), precise)
+    checkpoint = FolderCheckpoint.open(folder)
+    facts = BRIDGE.describe(checkpoint)
+    weights = load_model(importlib.import_module("mlx_lm.models.mamba2"), checkpoint, facts, load_options("float16"))
+    first, second = (weights.backbone.layers[index].mixer for index in (0, 1))
+    assert (first.A_log.dtype, second.A_log.dtype) == (mx.float32, mx.float16)
 
 
 def test_the_facts_say_what_works_and_what_is_guessed():
