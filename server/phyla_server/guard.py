@@ -21,6 +21,7 @@ from phyla_server.keys import Caller, KeyRing
 
 PUBLIC_PATHS = frozenset({"/health"})
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+HEADER_NAMES = re.compile(r"[A-Za-z0-9_-]+( *, *[A-Za-z0-9_-]+){0,63}")
 ALLOWED_METHODS = "GET, POST, DELETE, OPTIONS"
 ALLOWED_HEADERS = "authorization, content-type, x-api-key, x-request-id, x-session-affinity, session_id"
 
@@ -66,7 +67,7 @@ class Guard:
         try:
             state["caller"] = self._admit(scope, headers)
             if scope["method"] == "OPTIONS":
-                await exchange.preflight()
+                await exchange.preflight(headers.get("access-control-request-headers", ""))
             else:
                 await self._app(scope, receive, exchange.send)
         except ApiError as error:
@@ -110,10 +111,12 @@ class _Exchange:
             message["headers"] = [*message["headers"], *self._headers]
         await self._send(message)
 
-    async def preflight(self) -> None:
+    async def preflight(self, requested: str) -> None:
+        # The origin was let in: which headers its client library adds is no further danger.
+        allowed = f"{ALLOWED_HEADERS}, {requested}" if HEADER_NAMES.fullmatch(requested) else ALLOWED_HEADERS
         headers = [
             (b"access-control-allow-methods", ALLOWED_METHODS.encode()),
-            (b"access-control-allow-headers", ALLOWED_HEADERS.encode()),
+            (b"access-control-allow-headers", allowed.encode()),
         ]
         await self.send({"type": "http.response.start", "status": 204, "headers": headers})
         await self.send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -52,6 +52,18 @@ def test_the_servers_own_origin_and_configured_ones_pass(serve):
     assert configured.headers["access-control-allow-origin"] == "https://app.example"
 
 
+def preflight(running, requested):
+    headers = {"origin": "https://app.example", "access-control-request-headers": requested}
+    return running.http.options("/v1/chat/completions", headers=headers).headers["access-control-allow-headers"]
+
+
+def test_an_allowed_page_may_send_what_its_client_library_adds(serve):
+    running = serve(allowed_origin=("https://app.example",))
+
+    assert preflight(running, "authorization,x-stainless-lang").endswith(", authorization,x-stainless-lang")
+    assert "<" not in preflight(running, "<script>")
+
+
 def test_any_key_is_accepted_while_none_is_configured(serve):
     assert serve().http.get("/v1/models", headers=bearer("whatever")).status_code == 200
 

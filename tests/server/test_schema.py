@@ -23,13 +23,7 @@ def test_made_up_requests_are_answered_as_documented(serve, label, mode):
     schema = schemathesis.openapi.from_url(f"{serve('Hi.').server.url}/schema/openapi.json")
     method, path = label.split()
 
-    @settings(
-        max_examples=NUM_EXAMPLES,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
+    @QUICK
     @given(case=schema[path][method].as_strategy(generation_mode=mode))
     def every_case(case):
         case.call_and_validate(checks=CHECKS)

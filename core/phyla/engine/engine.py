@@ -102,7 +102,12 @@ class Engine:
             Exception: what loading raised, here in the caller.
         """
         self._thread.start()
-        self._is_loaded.wait()
+        try:
+            self._is_loaded.wait()
+        except BaseException:
+            # Ctrl-C: a process that ends under a thread which is inside MLX is aborted by its runtime.
+            self.close(0.0)
+            raise
         if self._load_error is not None:
             self._thread.join()
             raise self._load_error

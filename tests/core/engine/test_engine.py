@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
-from phyla.engine.engine import Loaded
+from phyla.engine import Shutdown
+from phyla.engine.engine import Engine, Loaded
 from phyla.engine.reuse import NoReuse
 from phyla.errors import ContextOverflow, EngineStopped, QueueFull, RequestError
 from phyla.kv.row_state import RowState
@@ -278,6 +282,26 @@ def test_a_loading_error_is_raised_where_the_engine_is_started() -> None:
     spec = scripted_spec(greeting(), TOKENIZER, load=load)
     with pytest.raises(RuntimeError, match="no such weights"), running(spec):
         pass
+
+
+def test_an_interrupt_while_loading_waits_for_the_engine_thread() -> None:
+    interrupted = threading.Event()
+    spec = scripted_spec(greeting(), TOKENIZER)
+
+    class Interrupted(Engine):
+        def close(self, timeout_seconds: float) -> Shutdown:
+            interrupted.set()
+            return super().close(timeout_seconds)
+
+    def load() -> Loaded:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupted.wait(10.0)
+        return spec.load()
+
+    with pytest.raises(KeyboardInterrupt):
+        Interrupted(replace(spec, load=load)).start()
+
+    assert "phyla-engine" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_ten_thousand_arrivals_are_served_or_refused() -> None:
