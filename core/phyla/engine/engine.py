@@ -101,8 +101,8 @@ class Engine:
         Raises:
             Exception: what loading raised, here in the caller.
         """
-        self._thread.start()
         try:
+            self._thread.start()
             self._is_loaded.wait()
         except BaseException:
             # Ctrl-C: a process that ends under a thread which is inside MLX is aborted by its runtime.
