@@ -70,6 +70,7 @@ MODELS: Mapping[str, dict[str, Any]] = {
             "full_attention_interval": 4,
             "tie_word_embeddings": True,
             "rms_norm_eps": 1e-6,
+            "attention_bias": False,
             "max_position_embeddings": 8192,
             "bos_token_id": 1,
             "eos_token_id": 2,

@@ -136,6 +136,22 @@ def ngram_starter(result: Result) -> str:
     return "\n".join([*rows, "", where(result)])
 
 
+def exact_route(result: Result) -> str:
+    rows = [
+        "| | Phyla | mlx-lm | ratio (95% interval) |",
+        "| --- | --- | --- | --- |",
+    ]
+    tokens = {"prefill": result["num_prompt_tokens"], "decode": result["num_decoded_tokens"]}
+    for phase, count in tokens.items():
+        one = result["summary"][phase]
+        low, high = one["ratio_interval_95"]
+        rows.append(
+            f"| {phase}, {count} tokens | {one['phyla']} tok/s | {one['mlx_lm']} tok/s "
+            f"| {one['ratio']}x ({low} to {high}) |"
+        )
+    return "\n".join([*rows, "", f"On the {result['chosen']['device']}: {where(result)}"])
+
+
 def where(result: Result) -> str:
     """The line under a table: the command and the machine."""
     machine, versions = result["machine"], result["versions"]
@@ -150,6 +166,7 @@ TABLES: dict[str, Callable[[Result], str]] = {
     "concurrency": concurrency,
     "prefix_starter": prefix_starter,
     "kv_quality": kv_quality,
+    "exact_route_llama-1b": exact_route,
 }
 
 if __name__ == "__main__":

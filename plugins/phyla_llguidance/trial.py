@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import llguidance
 from phyla.errors import ConstraintError
 from phyla.request import ConstraintSpec
-
-from phyla_llguidance.grammar import grammar_of
-from phyla_llguidance.limits import limits
-from phyla_llguidance.matcher import checked
-from phyla_llguidance.vocabulary import byte_tokenizer
 
 
 def trial(kind: str, source: str) -> None:
@@ -18,6 +12,13 @@ def trial(kind: str, source: str) -> None:
     Raises:
         ConstraintError: it isn't well formed, asks for what can't be enforced, or nothing satisfies it.
     """
+    import llguidance
+
+    from phyla_llguidance.grammar import grammar_of
+    from phyla_llguidance.limits import limits
+    from phyla_llguidance.matcher import checked
+    from phyla_llguidance.vocabulary import byte_tokenizer
+
     # No special token has a byte spelling here; a literal that names one is tried as text.
     grammar = grammar_of(ConstraintSpec(kind, source), {})
     matcher = checked(llguidance.LLMatcher(byte_tokenizer(), grammar, log_level=0, limits=limits()))

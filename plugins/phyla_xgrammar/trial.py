@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import xgrammar
 from phyla.errors import ConstraintError
 from phyla.request import ConstraintSpec
-
-from phyla_xgrammar.grammar import grammar_of, library_message
 
 EOS = 256
 
@@ -17,6 +14,10 @@ def trial(kind: str, source: str) -> None:
     Raises:
         ConstraintError: it isn't well formed, or nothing satisfies it.
     """
+    import xgrammar
+
+    from phyla_xgrammar.grammar import grammar_of, library_message
+
     vocabulary = [*(bytes([byte]) for byte in range(256)), b""]
     info = xgrammar.TokenizerInfo(vocabulary, vocab_size=len(vocabulary), stop_token_ids=[EOS])
     compiler = xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False)
