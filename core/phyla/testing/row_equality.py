@@ -122,7 +122,15 @@ def _logprobs(heard: Heard) -> list[float]:
 _greedy = (SamplingParams(ignore_eos=True, num_logprobs=2),) * 5
 _varied = (
     SamplingParams(temperature=1.0, seed=0, ignore_eos=True, num_logprobs=0),
-    SamplingParams(temperature=0.8, top_k=20, seed=7, repetition_penalty=1.3, num_logprobs=0),
+    SamplingParams(
+        temperature=0.8,
+        top_k=20,
+        xtc_probability=0.5,
+        xtc_threshold=0.05,
+        seed=7,
+        repetition_penalty=1.3,
+        num_logprobs=0,
+    ),
     SamplingParams(logit_bias={5: 100.0}, num_logprobs=0),
     SamplingParams(temperature=1.2, min_p=0.05, seed=-3, presence_penalty=0.5, min_tokens=10, num_logprobs=0),
     SamplingParams(frequency_penalty=0.7, frequency_context_size=0, ignore_eos=True, num_logprobs=0),

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import mlx.core as mx
 import pytest
 from phyla.engine.admission import Admission
 from phyla.engine.memory import WORKSPACE_BYTES_PER_TOKEN, FitEquation
 from phyla.errors import ContextOverflow, RequestError
+from phyla.kv.group import LoopGroup
 from phyla.kv.layer_spec import LayerSpec, Plane
 from phyla.kv.plain import plain_bytes_per_token
+from phyla.kv.row_state import RowState
+from phyla.model.step import StepInput
 from phyla.request import Rendered, Request
+from phyla.testing.engines import plain_state, toy_spec
+from phyla.testing.toy import toy_binding
 
 KEYS_AND_VALUES = (Plane("keys", 2, 8), Plane("values", 2, 8))
 FULL = LayerSpec(0, "full", KEYS_AND_VALUES)
@@ -39,6 +45,22 @@ def test_full_layers_grow_sliding_ones_stop_and_recurrent_ones_are_fixed() -> No
     assert fit(SLIDING).row_bytes(100) == 10 * PER_TOKEN
     assert fit(RECURRENT).row_bytes(1) == fit(RECURRENT).row_bytes(100) == 4 * 3 * 16 * 4
     assert fit(FULL, BORROWING).row_bytes(7) == fit(FULL).row_bytes(7)
+
+
+@pytest.mark.parametrize("layers", ["F", "S", "R", "L", "FSRL"])
+@pytest.mark.parametrize("num_tokens", [256, 1024])
+def test_a_row_stores_what_was_billed(layers: str, num_tokens: int) -> None:
+    binding = toy_binding(layers)
+    row = RowState.fresh(binding.facts.layout, plain_state)
+    group = LoopGroup(binding.facts.layout)
+    group.seat(row)
+    # A ring holds a whole chunk until the first token after it is decoded: that is the chunk's workspace.
+    for start, count in ((0, num_tokens - 1), (num_tokens - 1, 1)):
+        ids = mx.zeros((1, count), dtype=mx.int32)
+        mx.eval(binding.forward(StepInput(ids=ids, num_real=(count,), offsets=(start,)), group.states()).hidden)
+    group.stand(row)
+    billed = toy_spec(layers).admission.fit.row_bytes(num_tokens)
+    assert row.owned_bytes == billed
 
 
 def test_the_longest_context_that_fits_is_found() -> None:
