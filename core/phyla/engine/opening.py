@@ -9,6 +9,7 @@ from phyla.draft.after import after
 from phyla.engine.answer import Answer
 from phyla.engine.row import Clock, Row
 from phyla.engine.scheduler import RowKey
+from phyla.engine.traced_constraint import TracedConstraint
 from phyla.sampling.named import row_sampler
 
 if TYPE_CHECKING:
@@ -34,10 +35,11 @@ class RowOpener:
         """
         sampler = self._sampler(request, sample=0)
         answer = Answer(request, 0, self.services.tokenizer)
-        constraint = self._constraint(request)
+        key = RowKey(request.request_id)
+        constraint = self._constraint(request, key)
         resumed = self.services.reuse.resume(request)
         return Row(
-            key=RowKey(request.request_id),
+            key=key,
             request=request,
             state=resumed.state,
             sampler=sampler,
@@ -59,7 +61,7 @@ class RowOpener:
             row,
             key=key,
             state=state,
-            constraint=self._constraint(row.request),
+            constraint=self._constraint(row.request, key),
             drafting=self._drafting(row.request, state),
             sampler=self._sampler(row.request, key.sample),
             answer=Answer(row.request, key.sample, self.services.tokenizer),
@@ -69,7 +71,13 @@ class RowOpener:
             party=None,
         )
 
-    def _constraint(self, request: Request) -> Constraint | None:
+    def _constraint(self, request: Request, key: RowKey) -> Constraint | None:
+        constraint = self._untraced_constraint(request)
+        if constraint is None or not self.services.trace.wants("grammar"):
+            return constraint
+        return TracedConstraint(constraint, key, self.services.trace)
+
+    def _untraced_constraint(self, request: Request) -> Constraint | None:
         """Begins when the reasoning that the prompt has opened ends."""
         services = self.services
         constraint = services.open_constraint(request)

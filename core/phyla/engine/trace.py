@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
+from phyla.errors import UsageError
 from phyla.settings import PluginSettings, setting
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class TraceSettings(PluginSettings, section="trace"):
     """Every verified window: drafted and accepted."""
 
     grammar: bool = setting(False, lever="GRAMMAR_DEBUG")
-    """Constraints: opened, advanced, rolled back, satisfied."""
+    """Constraints: opened, advanced, refused, rolled back."""
 
     memory: bool = setting(False, lever="PREFILL_MEM_LOG")
     """MLX's active and peak memory after every chunk of prefill."""
@@ -134,10 +135,17 @@ class Trace:
 
 
 def open_trace(settings: TraceSettings, now: Callable[[], float]) -> Trace:
-    """The trace that the settings ask for."""
+    """The trace that the settings ask for.
+
+    Raises:
+        UsageError: the file can't be written.
+    """
     if settings.trace is None or settings.trace == "-":
         return Trace(settings.kinds, sys.stderr, now)
-    return Trace(settings.kinds, open(settings.trace, "a", encoding="utf-8"), now)
+    try:
+        return Trace(settings.kinds, open(settings.trace, "a", encoding="utf-8"), now)
+    except OSError as error:
+        raise UsageError(f"--trace can't write to '{settings.trace}': {error.strerror}. Name another file.") from error
 
 
 def _milliseconds(seconds: float) -> float:
