@@ -21,6 +21,7 @@ PhylaError
 │   └── CannotRewind           a state was asked for tokens that it no longer has
 ├── RequestError               one request can't be served; the others go on             (HTTP 400)
 │   ├── ContextOverflow        prompt, or prompt and cap, past the context limit
+│   ├── OverBudget             more than --memory-budget or --kv-budget allows, even alone
 │   ├── ConstraintError        a grammar or schema that can't be enforced
 │   └── GenerationFailed       the request's own work raised                             (HTTP 500)
 ├── QueueFull                  too many requests are waiting                             (HTTP 429)
@@ -137,6 +138,10 @@ class RequestError(PhylaError):
 
 class ContextOverflow(RequestError):
     """The prompt, or the prompt and the completion cap, is past the context limit."""
+
+
+class OverBudget(RequestError):
+    """The request would need more memory than a budget allows, even alone."""
 
 
 class ConstraintError(RequestError):

@@ -11,6 +11,7 @@ from phyla.errors import (
     ContextOverflow,
     EngineStopped,
     GenerationFailed,
+    OverBudget,
     PhylaError,
     QueueFull,
     RequestError,
@@ -73,6 +74,8 @@ def _classified(kind: type[PhylaError], message: str) -> ApiError:
         return ApiError(503, message, "engine_unavailable")
     if issubclass(kind, ContextOverflow):
         return ApiError(400, message, code="context_length_exceeded")
+    if issubclass(kind, OverBudget):
+        return ApiError(400, message, "memory_admission", "context_over_budget")
     if issubclass(kind, TokenizerError):
         return ApiError(400, f"prompt build failed: {message}")
     if issubclass(kind, GenerationFailed):

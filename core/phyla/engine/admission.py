@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from phyla.engine.memory import FitEquation
-from phyla.errors import ContextOverflow, RequestError
+from phyla.errors import ContextOverflow, OverBudget, RequestError
 from phyla.request import Request
 
 
@@ -33,6 +33,7 @@ class Admission:
 
         Raises:
             ContextOverflow: the prompt leaves no room for a single token.
+            OverBudget: the prompt, or what it may come to store, is more than a budget allows.
             RequestError: the request can never be served.
         """
         self._check_ids(request)
@@ -70,7 +71,7 @@ class Admission:
             return self.context_limit - num_prompt
         safe = self.max_safe_context
         if num_prompt >= safe:
-            raise ContextOverflow(
+            raise OverBudget(
                 f"The prompt has {num_prompt} tokens and the memory budget allows a context of {safe}: no token can be "
                 "generated. Shorten the prompt, raise --memory-budget, or store keys and values smaller (--kv-scheme)."
             )
@@ -82,7 +83,7 @@ class Admission:
         needed = self.projected_bytes(settled)
         if needed > self.kv_budget_bytes:
             remedy = "State a smaller max_tokens" if stated else "State max_tokens (or start with --max-tokens)"
-            raise RequestError(
+            raise OverBudget(
                 f"The request may come to store {needed} bytes and --kv-budget allows {self.kv_budget_bytes}. "
                 f"{remedy}, or raise the budget."
             )

@@ -250,6 +250,7 @@ class Engine:
             no_pipeline=settings.no_pipeline,
             vectorised_sampling=settings.vectorised_sampling,
             sync_first_token=spec.trace.sync,
+            memory_limit_bytes=settings.memory_budget,
         )
         runner = Runner(loaded.binding, options, services.trace, loaded.drafting)
         return EngineLoop(Scheduler(limits, self._probed(loaded, runner)), runner, self._mailbox, services)

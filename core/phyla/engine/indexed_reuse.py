@@ -176,6 +176,10 @@ class IndexedReuse:
         self._memory.remember(request.owner, state.tokens)
         self._publish(request, reading, state, is_exact=is_exact, has_finished=True)
 
+    def make_room(self) -> None:
+        if self._relieve():
+            self._stats = self._index.stats()
+
     def abandon(self, request: Request) -> None:
         self._readings.pop(request.request_id, None)
         self._waits.pop(request.request_id, None)
@@ -212,10 +216,10 @@ class IndexedReuse:
         if resumed.num_cached < len(ids) - 1:
             self._in_flight.started(request.request_id, namespace, ids)
 
-    def _relieve(self, num_new_tokens: int = 0) -> None:
-        """Let go of what stands in the way of rows."""
-        if self._pressure is not None and (excess := self._pressure.excess(num_new_tokens)):
-            self._index.reclaim(excess)
+    def _relieve(self, num_new_tokens: int = 0) -> int:
+        """Let go of what stands in the way of rows; the bytes that went."""
+        excess = 0 if self._pressure is None else self._pressure.excess(num_new_tokens)
+        return self._index.reclaim(excess) if excess else 0
 
     def _planned(self, request: Request, num_cached: int, num_matched: int) -> dict[int, BoundaryKind]:
         num_prompt = len(request.rendered.ids)

@@ -177,6 +177,7 @@ class EngineLoop:
         for key in work.alone:
             self._step((key,), "exact", work)
         self._scheduler.pace.decoded(self._services.now() - before)
+        self._services.reuse.make_room()
 
     def _step(self, keys: Sequence[RowKey], route: Route, work: DecodeRound) -> None:
         rows = [self._rows[key] for key in keys]
@@ -224,18 +225,26 @@ class EngineLoop:
                 num_draft_tokens=usage.num_emitted,
                 num_undrafted_rows=int(usage.reason is not None),
             )
+        text = self._flush(row)
         opened = self._open[row.key.request_id]
         if row.error is not None:
             self._end(opened, endings.failed(row.key.request_id, row.key.sample, row.error))
             return
-        text = ""
-        if row.answer.stop_string is None:
-            ending = row.answer.finish()
-            self._events.extend(ending.events)
-            text = ending.text
         if is_whole:
             self._publish(row)
         self._end(opened, endings.finished(row, text, self._services.now()))
+
+    def _flush(self, row: Row) -> str:
+        """Send what the row's answer held back; returns the text that belongs to none of its tokens."""
+        if row.error is not None or row.answer.stop_string is not None:
+            return ""
+        try:
+            ending = row.answer.finish()
+        except Exception as error:
+            row.reason, row.error = None, error
+            return ""
+        self._events.extend(ending.events)
+        return ending.text
 
     def _publish(self, row: Row) -> None:
         """Give the row's state away. The answer is whole, so what goes wrong here is nobody's failure."""

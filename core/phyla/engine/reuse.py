@@ -59,6 +59,10 @@ class PrefixReuse(Protocol):
         """The row ended (never after a failure, never inside a chunk): its state is given away."""
         ...
 
+    def make_room(self) -> None:
+        """Let go of what stands in the way of running rows; asked after every decode round, since they grow."""
+        ...
+
     def abandon(self, request: Request) -> None:
         """Every row of the request has ended, however it did."""
         ...
@@ -98,6 +102,9 @@ class NoReuse:
         """Nothing is kept."""
 
     def publish_end(self, request: Request, state: RowState, *, is_exact: bool) -> None:
+        """Nothing is kept."""
+
+    def make_room(self) -> None:
         """Nothing is kept."""
 
     def abandon(self, request: Request) -> None:

@@ -37,6 +37,9 @@ class RunnerOptions:
     sync_first_token: bool = False
     """Wait for the device around each row's first step, so that a trace's phases don't lend time to each other."""
 
+    memory_limit_bytes: int | None = None
+    """What MLX's allocator should stay below: past it, it gives back what it hoards before it asks for more."""
+
 
 @dataclass(frozen=True)
 class Stepped:
@@ -67,6 +70,8 @@ class Runner:
         self._layout = binding.facts.layout
         self._shared = Party(LoopGroup(self._layout))
         self._num_steps = 0
+        limit = options.memory_limit_bytes
+        self._limit_before = None if limit is None else mx.set_memory_limit(limit)
 
     def prefill(self, row: Row, piece: PrefillPiece) -> bool:
         """Advance a chunk by some layers and wait for them.
@@ -178,6 +183,8 @@ class Runner:
         mx.synchronize()
         mx.clear_cache()
         mx.clear_streams()
+        if self._limit_before is not None:
+            mx.set_memory_limit(self._limit_before)
 
     def _start_chunk(self, row: Row, piece: PrefillPiece) -> Chunk:
         self._sit_alone(row)

@@ -209,6 +209,30 @@ def test_a_step_that_raises_fails_its_rows_and_the_engine_goes_on() -> None:
     assert "secret" not in failed.error
 
 
+def test_an_answer_that_cant_be_finished_fails_its_own_request() -> None:
+    class Detokenizer:
+        def add(self, token_id: int) -> str:
+            return "x"
+
+        def finish(self) -> str:
+            raise ValueError("text of an answer")
+
+    class Broken(CharacterTokenizer):
+        num_made = 0
+
+        def detokenizer(self) -> Detokenizer:  # type: ignore[override]
+            self.num_made += 1
+            return Detokenizer() if self.num_made == 1 else super().detokenizer()  # type: ignore[return-value]
+
+    tokenizer = Broken()
+    with running(scripted_spec(endless(), tokenizer)) as (engine, log):
+        for name in ("bad", "good"):
+            engine.submit(a_request(name, HELLO, 4))
+        assert log.wait("bad").failed.kind == "GenerationFailed"
+        assert log.wait("good").text == "cabc"
+        assert engine.health().ok
+
+
 def test_a_failing_sink_stops_nobody() -> None:
     with running(scripted_spec(greeting(), TOKENIZER)) as (engine, log):
         engine.subscribe(lambda events: 1 / 0)  # type: ignore[arg-type, return-value]

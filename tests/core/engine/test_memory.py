@@ -8,14 +8,14 @@ import mlx.core as mx
 import pytest
 from phyla.engine.admission import Admission
 from phyla.engine.memory import WORKSPACE_BYTES_PER_TOKEN, FitEquation
-from phyla.errors import ContextOverflow, RequestError
+from phyla.errors import OverBudget
 from phyla.kv.group import LoopGroup
 from phyla.kv.layer_spec import LayerSpec, Plane
 from phyla.kv.plain import plain_bytes_per_token
 from phyla.kv.row_state import RowState
 from phyla.model.step import StepInput
 from phyla.request import Rendered, Request
-from phyla.testing.engines import plain_state, toy_spec
+from phyla.testing.engines import plain_state, running, toy_spec
 from phyla.testing.toy import toy_binding
 
 KEYS_AND_VALUES = (Plane("keys", 2, 8), Plane("values", 2, 8))
@@ -85,18 +85,18 @@ def test_with_a_budget_the_cap_shrinks_to_what_fits() -> None:
     usable = fit(FULL).total_bytes(50)
     limited = admission(usable, memory_budget_bytes=usable)
     assert limited.checked(request(10, 500)).max_tokens == 40
-    with pytest.raises(ContextOverflow, match="memory budget allows a context of 50"):
+    with pytest.raises(OverBudget, match="memory budget allows a context of 50"):
         limited.checked(request(50))
 
 
 def test_a_request_over_the_kv_budget_alone_is_refused_with_the_remedy() -> None:
     limited = admission(usable=1, kv_budget_bytes=20 * PER_TOKEN)
     assert limited.checked(request(10, 10)).max_tokens == 10
-    with pytest.raises(RequestError, match="smaller max_tokens"):
+    with pytest.raises(OverBudget, match="smaller max_tokens"):
         limited.checked(request(10, 11))
-    with pytest.raises(RequestError, match="State max_tokens"):
+    with pytest.raises(OverBudget, match="State max_tokens"):
         limited.checked(request(10))
-    with pytest.raises(RequestError):
+    with pytest.raises(OverBudget):
         limited.checked(request(10, 10, num_samples=2))
 
 
@@ -113,3 +113,13 @@ def test_a_drafters_weights_and_rows_count_too() -> None:
     assert both.row_bytes(100) == target.row_bytes(100) + drafter.row_bytes(100)
     assert both.total_bytes(100) == target.total_bytes(100) + 70 + drafter.row_bytes(100)
     assert both.growth_bytes == target.growth_bytes
+
+
+def test_a_memory_budget_is_the_allocators_limit_while_the_engine_runs() -> None:
+    before = mx.set_memory_limit(1 << 33)
+    try:
+        with running(toy_spec("F", {"memory_budget": 4})):
+            while_running = mx.set_memory_limit(1 << 32)
+    finally:
+        afterwards = mx.set_memory_limit(before)
+    assert (while_running, afterwards) == (4_000_000_000, 1 << 33)

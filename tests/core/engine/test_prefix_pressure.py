@@ -77,3 +77,20 @@ def test_the_prefix_that_a_request_is_about_to_use_stays_for_it() -> None:
         again = log.wait("again")
     assert again.finished.usage.num_cached_tokens == 39
     assert again.ids == first.ids
+
+
+def test_prefixes_go_while_rows_only_decode() -> None:
+    used = [0]
+    with pressed(lambda: used[0]) as (engine, log):
+        engine.submit(a_request("first", prompt(10), 4, GREEDY))
+        log.wait("first")
+        engine.submit(a_request("long", prompt(100), 2000, GREEDY))
+        log.wait_for_tokens("long", 2)
+        retained = prompt_cache(engine)["entries"]
+        used[0] = LIMIT + 1
+        # Whatever was heard before, two more tokens mean that a whole round began after memory ran short.
+        log.wait_for_tokens("long", len(log.of("long")) + 2)
+        left, is_running = prompt_cache(engine)["entries"], engine.health().num_active == 1
+        engine.cancel("long")
+        log.wait("long")
+    assert (retained, left, is_running) == (1, 0, True)
