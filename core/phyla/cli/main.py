@@ -8,14 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import rich_click as click
 
+from phyla.cli.bench.group import bench_group
 from phyla.cli.doctor import doctor
 from phyla.cli.explain import explain
 from phyla.cli.generate import generate
 from phyla.cli.get import get
+from phyla.cli.group import PhylaGroup
 from phyla.cli.ls import ls
 from phyla.cli.plugins import list_plugins
 from phyla.cli.session import Session, open_session
-from phyla.errors import LayoutError, PhylaError, UnknownName, UsageError
+from phyla.errors import LayoutError, PhylaError, UsageError
 
 DEFAULT_COMMAND = "serve"
 TOP_LEVEL = ("--help", "-h", "--version", "-v")
@@ -66,26 +68,10 @@ def build_group(session: Session) -> click.RichGroup:
         context_settings={"help_option_names": ["--help", "-h"]},
     )
     group = click.version_option(importlib.metadata.version("phyla"), "--version", "-v", prog_name="phyla")(group)
-    for command in (list_plugins, explain, doctor, generate, get, ls):
+    for command in (list_plugins, explain, doctor, generate, get, ls, bench_group()):
         group.add_command(command)
     session.manager.add_commands(group)
     return group
-
-
-class PhylaGroup(click.RichGroup):
-    """Names the near match of a command that doesn't exist."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command.
-
-        Raises:
-            UnknownName: there is none of that name.
-        """
-        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            raise UnknownName("command", args[0], self.list_commands(ctx))
-        return super().resolve_command(ctx, args)
 
 
 def _run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from phyla.errors import SettingsError
 from phyla.settings.section import PluginSettings
@@ -64,6 +64,17 @@ class Settings:
     def with_notices(self, more: Iterable[str]) -> Settings:
         """The same settings with more lines to show at start."""
         return Settings(self._sections.values(), self._origins, (*self.notices, *more))
+
+    def with_flag(self, kind: type[PluginSettings], field: str, value: Any, flag: str) -> Settings:
+        """The same settings with one field as if the flag had set it.
+
+        Raises:
+            ValidationError: the value doesn't validate (pydantic's; a caller passes what a parser has seen).
+        """
+        assert field in kind.model_fields, f"{kind.__name__} has no field {field}"
+        changed = kind.model_validate({**self.section(kind).model_dump(), field: value})
+        origins = {**self._origins, (kind.section_name, field): Origin("flag", flag)}
+        return Settings({**self._sections, kind: changed}.values(), origins, self.notices)
 
     def sections(self) -> tuple[PluginSettings, ...]:
         """Every registered section, in the order they were registered."""

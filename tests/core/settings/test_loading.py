@@ -222,3 +222,11 @@ def test_a_partial_load_passes_over_what_belongs_to_others(tmp_path: Path) -> No
         [RoomSettings], flags={"--other": "1"}, env={"PHYLA_X": "1"}, file=tmp_path / "phyla.toml", partial=True
     )
     assert settings.notices == ()
+
+
+def test_a_field_can_be_given_as_if_by_its_flag() -> None:
+    settings = load_settings([RoomSettings], flags={"--chairs": "3"}, env={})
+    changed = settings.with_flag(RoomSettings, "paint", "green", "--paint")
+    assert (changed.section(RoomSettings).paint, changed.section(RoomSettings).chairs) == ("green", 3)
+    assert changed.origin(RoomSettings, "paint") == Origin("flag", "--paint")
+    assert settings.section(RoomSettings).paint == "white"

@@ -1,0 +1,1 @@
+"""Measurements that `phyla bench` runs."""
