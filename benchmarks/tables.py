@@ -166,6 +166,7 @@ TABLES: dict[str, Callable[[Result], str]] = {
     "concurrency": concurrency,
     "prefix_starter": prefix_starter,
     "kv_quality": kv_quality,
+    "kv_quality_long": kv_quality,
     "exact_route_llama-1b": exact_route,
 }
 

@@ -29,8 +29,8 @@ def test_a_result_says_how_it_was_made(name: str) -> None:
 
 
 def result_script(name: str) -> str:
-    """A script measured on several models keeps one file for each: `exact_route_llama-1b`."""
-    return "exact_route" if name.startswith("exact_route_") else name
+    """A script that measures several things keeps one file for each: `exact_route_llama-1b`, `kv_quality_long`."""
+    return next((script for script in ("exact_route", "kv_quality") if name.startswith(f"{script}_")), name)
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
