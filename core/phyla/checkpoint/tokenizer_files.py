@@ -35,7 +35,7 @@ def open_tokenizer(folder: Path, owner: str, config: Mapping[str, Any]) -> FastT
         return convert_slow_tokenizer(folder, owner, config)
     if config.get("auto_map"):
         raise TokenizerError(f"{owner} brings its tokenizer as code, and code from a checkpoint is never run.")
-    raise TokenizerError(f"{owner} has no tokenizer.json. Fetch the model again, or give prompts as token ids.")
+    raise TokenizerError(f"{owner} has no tokenizer.json. Fetch the model again: `phyla get` resumes.")
 
 
 def _text(path: Path, owner: str) -> str:

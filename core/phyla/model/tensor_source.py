@@ -19,6 +19,9 @@ MOST_LISTED = 40
 OUTSIDE = "model"
 """Label of what is asked for outside of any group."""
 
+MOST_ALONG_AN_AXIS = 2**31 - 1
+"""MLX counts an axis in 32 bits."""
+
 
 class TensorSource(Protocol):
     """What a loader takes tensors from."""
@@ -72,6 +75,9 @@ class HeaderSource:
         self.groups.append(self._current)
 
     def take(self, name: str, shape: tuple[int, ...]) -> mx.array:
+        if max(shape, default=0) > MOST_ALONG_AN_AXIS:
+            # Not even a stand-in can be made, so the survey ends here.
+            raise WeightMismatch(f"{self._model_id}: the config says that {name} is {shape}, which no array can be.")
         info = self.infos.get(name)
         if info is None:
             self.refuse(f"missing: {name} {shape}")

@@ -45,6 +45,11 @@ def test_a_long_list_of_problems_is_cut_and_counted(tmp_path):
         load_weights(checkpoint, load_options(), lambda load: None)
 
 
+def test_a_size_that_no_array_has_is_a_problem(tmp_path):
+    with pytest.raises(WeightMismatch, match=r"embed\.weight is \(1000000000000, 8\)"):
+        load_weights(opened(tmp_path), load_options(), lambda load: load.embedding("embed", 10**12, 8))
+
+
 def test_ignored_tensors_may_be_there(tmp_path):
     checkpoint = opened(tmp_path, {**SHAPES, "rotary_emb.inv_freq": (8,)})
     load_weights(checkpoint, load_options(), everything, ignored=("*.inv_freq",))
