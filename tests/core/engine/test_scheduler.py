@@ -110,6 +110,14 @@ def test_with_company_chunks_are_cut_to_the_budget_and_alternate_with_decoding()
     assert isinstance(scheduler.next_work(), PrefillPiece)
 
 
+def test_long_prompts_without_running_rows_are_read_in_chunks_whose_layers_fit() -> None:
+    """Two of them together cost what they cost one after the other: no cuts for tokens that nobody waits for."""
+    scheduler = Scheduler(Limits(num_layers=NUM_LAYERS), Pace(seconds_per_token_layer=0.05 / 600))
+    admitted(scheduler, Job("a", 5000), Job("b", 5000))
+    work = piece(scheduler)
+    assert (work.num_tokens, work.num_layers) == (512, 1)
+
+
 def test_a_slow_model_gets_twice_its_own_step() -> None:
     pace = Pace(seconds_per_token_layer=0.001, seconds_per_step=0.2)
     assert pace.budget_seconds(0.05, has_running=True) == pytest.approx(0.4)
