@@ -95,7 +95,7 @@ def prepare_chat(serving: Serving, incoming: Incoming, unenforced: Unenforced | 
         logprobs=None if num_top is None else LogprobsShape(model.tokenizer, num_top=num_top, is_peer=is_peer),
         include_usage=include_usage,
     )
-    return PreparedChat(request, shape, stream, asked)
+    return PreparedChat(model.engine.recognised(request), shape, stream, asked)
 
 
 def read_include_usage(fields: Fields) -> bool:

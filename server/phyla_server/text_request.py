@@ -77,10 +77,12 @@ def prepare_text(serving: Serving, incoming: Incoming, unenforced: Unenforced | 
         trace_id=read_trace_id(incoming.headers),
     )
     requests = tuple(
-        replace(
-            common,
-            request_id=completion_id if len(prompts) == 1 else f"{completion_id}-{index}",
-            rendered=rendered,
+        model.engine.recognised(
+            replace(
+                common,
+                request_id=completion_id if len(prompts) == 1 else f"{completion_id}-{index}",
+                rendered=rendered,
+            )
         )
         for index, rendered in enumerate(prompts)
     )

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
+from dataclasses import replace
+
+import pytest
 
 
 def test_an_answer_has_openais_shape(serve):
@@ -63,3 +67,18 @@ def test_reasoning_is_split_off_in_both_modes(serve):
     deltas = [frame["choices"][0]["delta"] for frame in frames]
     assert "".join(delta.get("reasoning", "") for delta in deltas) == "Let me see."
     assert "".join(delta.get("content", "") for delta in deltas) == "It is Paris."
+
+
+@pytest.mark.parametrize("route", ["chat", "complete"])
+def test_quoted_answers_are_recognised_off_the_event_loop(serve, route):
+    running, threads = serve(), []
+
+    def recognise(request):
+        threads.append(threading.current_thread().name)
+        return replace(request, max_tokens=1)
+
+    running.front.recognised = recognise
+    response = getattr(running, route)()
+
+    assert threads[0].startswith("phyla-prepare")
+    assert response.json()["usage"]["completion_tokens"] == 1

@@ -103,6 +103,17 @@ def test_a_memory_budget_too_small_for_anything_serves_and_refuses_every_prompt(
     assert (stats["admission"]["max_safe_context"], stats["admission"]["memory_budget_bytes"]) == (0, 1000)
 
 
+@pytest.mark.parametrize(("lever", "limit"), [("64", 64), ("1000000", 16_384)])
+def test_the_context_lever_lowers_the_models_limit_and_never_raises_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, lever: str, limit: int
+) -> None:
+    monkeypatch.setenv("PHYLA_RD_CONTEXT_LIMIT", lever)
+    with serving(folder) as (client, _, engine):
+        assert engine.stats()["admission"]["context_limit"] == limit
+        response = chat(client, "one two " * limit)
+    assert response.json()["error"]["code"] == "context_length_exceeded"
+
+
 def test_an_engine_that_dies_ends_the_server_with_a_status_and_keys_learn_why(folder: Path) -> None:
     def die() -> None:
         raise SystemExit

@@ -95,7 +95,7 @@ class Answers:
         with self._lock:
             self._inboxes[request.request_id] = inbox
         try:
-            self._engine.submit(request)
+            self._engine.submit(self._engine.recognised(request))
         except BaseException:
             self._forget(request.request_id)
             raise

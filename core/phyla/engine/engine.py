@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -122,9 +123,12 @@ class Engine:
 
         return unsubscribe
 
+    def recognised(self, request: Request) -> Request:
+        loaded = self._loaded
+        return request if loaded is None else loaded.reuse.recognised(request)
+
     def submit(self, request: Request) -> None:
-        known = request if self._loaded is None else self._loaded.reuse.recognised(request)
-        self._mailbox.post(self._spec.admission.checked(known))
+        self._mailbox.post(self._spec.admission.checked(request))
 
     def cancel(self, request_id: str) -> None:
         self._mailbox.cancel(request_id)
@@ -151,13 +155,12 @@ class Engine:
         return engine_stats(self._spec, loop.counters, self._mailbox.num_waiting, loaded.reuse.stats(), method)
 
     def flush_prefix_cache(self) -> Mapping[str, Any]:
-        loaded = self._running()
-        dropped: Mapping[str, Any] = self._mailbox.call(loaded.reuse.flush).result()
+        dropped: Mapping[str, Any] = self._called(self._running().reuse.flush)
         return dropped
 
     def close_session(self, session_id: str, owner: str = "") -> bool:
-        loaded = self._running()
-        return bool(self._mailbox.call(lambda: loaded.reuse.close_session(session_id, owner)).result())
+        reuse = self._running().reuse
+        return bool(self._called(lambda: reuse.close_session(session_id, owner)))
 
     def close(self, timeout_seconds: float) -> Shutdown:
         self._mailbox.close("The engine is shutting down.")
@@ -177,6 +180,13 @@ class Engine:
         if self._death is not None or self._loaded is None:
             raise EngineStopped(self._death or "The model isn't loaded.")
         return self._loaded
+
+    def _called(self, work: Callable[[], Any]) -> Any:
+        """Have the engine thread do something between two steps, and wait for it."""
+        try:
+            return self._mailbox.call(work).result()
+        except CancelledError as error:
+            raise EngineStopped(self._death or "The engine has shut down.") from error
 
     def _run(self) -> None:
         """The engine thread."""

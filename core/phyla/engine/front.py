@@ -39,6 +39,13 @@ class EngineFront(Protocol):
         """Deliver all events to `sink`; returns what unsubscribes it. One sink per front end, not per request."""
         ...
 
+    def recognised(self, request: Request) -> Request:
+        """The request to submit: answers that its prompt quotes get back the ids they were said in.
+
+        Takes as long as encoding the prompt does: call it where that was done, never on an event loop.
+        """
+        ...
+
     def submit(self, request: Request) -> None:
         """Queue a request; its events follow through the sinks.
 

@@ -27,7 +27,7 @@ class PrefixReuse(Protocol):
     """On the engine thread but for `recognised` and `stats`. What it raises at admission fails that request alone."""
 
     def recognised(self, request: Request) -> Request:
-        """The request with the ids it should be computed with. Called from any thread, before it is queued."""
+        """The request with the ids it should be computed with. Called from any thread, before it is submitted."""
         ...
 
     def waits(self, request: Request) -> bool:

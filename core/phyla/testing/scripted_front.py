@@ -62,6 +62,9 @@ class ScriptedFront:
         self._sinks.append(sink)
         return lambda: self._sinks.remove(sink)
 
+    def recognised(self, request: Request) -> Request:
+        return request
+
     def submit(self, request: Request) -> None:
         with self._wake:
             if self._death is not None or self._is_closing:

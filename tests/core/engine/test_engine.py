@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -273,6 +274,29 @@ def test_a_stuck_step_is_noticed_and_everybody_told() -> None:
         assert log.wait("a").failed.kind == "EngineStopped"
         with pytest.raises(EngineStopped):
             engine.submit(a_request("b", HELLO, 4))
+        gate.set()
+
+
+def test_who_waits_for_a_stuck_engine_to_flush_is_told_too() -> None:
+    gate, is_in_step = threading.Event(), threading.Event()
+    seconds = [0.0]
+
+    def block(step: StepSeen) -> None:
+        is_in_step.set()
+        waited(gate)
+
+    binding = scripted_binding(TOKENIZER, repeat([1]), block)
+    with (
+        running(scripted_spec(binding, TOKENIZER, now=lambda: seconds[0])) as (engine, _),
+        ThreadPoolExecutor(1) as pool,
+    ):
+        engine.submit(a_request("a", HELLO, 4))
+        assert is_in_step.wait(60)
+        flushing = pool.submit(engine.flush_prefix_cache)
+        seconds[0] = 1000.0
+        assert not engine.health().ok
+        with pytest.raises(EngineStopped, match="stuck"):
+            flushing.result(60)
         gate.set()
 
 

@@ -1,0 +1,49 @@
+"""What a long answer leaves in its row: arrays, never a graph that grows from step to step."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field, replace
+
+import mlx.core as mx
+import pytest
+from phyla.engine.engine import Loaded
+from phyla.engine.reuse import NoReuse
+from phyla.kv.row_state import RowState
+from phyla.request import Request, SamplingParams
+from phyla.testing.engines import a_request, plain_state, running, toy_spec
+
+
+@dataclass(frozen=True)
+class Weighing(NoReuse):
+    """Notes how much graph stands behind a finished row's arrays."""
+
+    num_edges: dict[str, int] = field(default_factory=dict)
+
+    def publish_end(self, request: Request, state: RowState, *, is_exact: bool) -> None:
+        arrays = [array for one in state.sets["target"] for array in one.arrays().arrays.values()]
+        self.num_edges[request.request_id] = edges(arrays)
+
+
+def edges(arrays: list[mx.array]) -> int:
+    dot = io.StringIO()
+    mx.export_to_dot(dot, *arrays)
+    return dot.getvalue().count("->")
+
+
+@pytest.mark.parametrize("layers", ["F", "S", "R", "L", "FSRL"])
+def test_a_rows_graph_doesnt_grow_with_its_answer(layers: str) -> None:
+    spec = toy_spec(layers)
+    weighing = Weighing(lambda: RowState.fresh(spec.facts.layout, plain_state))
+    load = spec.load
+
+    def loaded() -> Loaded:
+        return replace(load(), reuse=weighing)
+
+    lengths = {"short": 20, "long": 600}
+    with running(replace(spec, load=loaded)) as (engine, log):
+        for name, num_tokens in lengths.items():
+            engine.submit(a_request(name, range(3, 3 + len(name)), num_tokens, SamplingParams(ignore_eos=True)))
+        for name in lengths:
+            log.wait(name)
+    assert weighing.num_edges["long"] <= weighing.num_edges["short"]
