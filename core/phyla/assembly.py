@@ -112,6 +112,7 @@ def _drafting(parts: Parts, binding: ModelBinding, settings: Settings) -> Drafti
         most_tokens=asked or provider.facts.max_tokens,
         acceptance=chosen.acceptance,
         is_adaptive=chosen.adaptive and settings.section(EngineSettings).batch > 1,
+        form_changes=frozenset(one.value.encodes_from for one in parts.schemes if one.value.encodes_from is not None),
     )
 
 

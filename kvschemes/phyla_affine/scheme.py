@@ -94,6 +94,7 @@ def _scheme(spec: UniformSpec | ConfigSpec, form_of: FormOf, tiled: Tiled) -> KV
         spec=str(spec),
         tier="L2" if isinstance(spec, ConfigSpec) else "L1",
         prefers_fused=isinstance(spec, ConfigSpec),
+        encodes_from=max(1, spec.start),
         description="4 or 8 bit codes with a scale and a bias per group, as mlx-lm quantises its caches",
     )
 

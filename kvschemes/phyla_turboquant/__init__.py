@@ -58,5 +58,6 @@ def _scheme(spec: TurboSpec) -> KVScheme:
         create=create,
         bytes_per_token=bytes_per_token,
         spec=str(spec),
+        encodes_from=max(1, spec.start),
         description="affine keys and rotated values in codebook cells, 2 to 8 bits each; full layers",
     )

@@ -101,6 +101,9 @@ class Drafting:
     most_tokens: int
     acceptance: Acceptance = "exact"
     is_adaptive: bool = True
+    form_changes: frozenset[int] = frozenset()
+    """Row lengths at which a KV scheme of the model begins to encode."""
+
     costs: StepCosts = field(default_factory=StepCosts)
 
     def open(self, request: Request, state: RowState) -> RowDrafting:
@@ -136,6 +139,7 @@ class Drafting:
                 continue
             # One less than it may still emit: the last token comes from the target itself.
             room = min(drafting.wanted(len(rows)), row.max_tokens - row.num_emitted - 1)
+            room = min(room, self._most_in_one_form(row.num_computed))
             if room > 0:
                 asked.append(RowProposal(index, drafting.source, row.history, room, row.sampler, row.num_drawn))
         if not asked:
@@ -150,3 +154,8 @@ class Drafting:
                 drafting.turn_off(f"the method failed ({type(error).__name__})")
             return {}
         return {one.row: span for one, span in zip(asked, spans, strict=True) if span is not None and span.tokens}
+
+    def _most_in_one_form(self, num_computed: int) -> int:
+        """Drafts that fit a window on this side of the next change: past it, plain decoding meets encoded tokens."""
+        ahead = [length for length in self.form_changes if length > num_computed]
+        return min(ahead) - num_computed - 1 if ahead else self.most_tokens

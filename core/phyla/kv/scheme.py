@@ -66,6 +66,10 @@ class KVScheme:
     prefers_fused: bool = False
     """Fuses its attention unless `--fused-sdpa off` was asked for."""
 
+    encodes_from: int | None = None
+    """Tokens that a row stores before its steps meet encoded ones; None where storage has one form from the beginning.
+    A verify window never crosses the number: its last tokens would be judged by the form before."""
+
     tier: Tier = "L1"
     description: str = ""
 

@@ -27,12 +27,15 @@ SAMPLINGS = {
 }
 
 
-def with_drafts(spec, script, *, taps=(), is_adaptive=False, most_tokens=4, provider=None):
+def with_drafts(spec, script, *, taps=(), is_adaptive=False, most_tokens=4, provider=None, form_changes=()):
     provider = provider or ScriptedProvider(script, taps)
     loading = spec.load
 
     def load():
-        return replace(loading(), drafting=Drafting("scripted", provider, most_tokens, is_adaptive=is_adaptive))
+        drafting = Drafting(
+            "scripted", provider, most_tokens, is_adaptive=is_adaptive, form_changes=frozenset(form_changes)
+        )
+        return replace(loading(), drafting=drafting)
 
     return replace(spec, load=load), provider
 
@@ -316,3 +319,19 @@ def test_stats_say_where_a_method_was_turned_off_or_is_missing():
 
     with running(toy_spec("FF")) as (engine, _):
         assert engine.stats()["speculation"] is None
+
+
+def test_no_window_crosses_a_length_at_which_storage_changes_its_form():
+    asked = []
+
+    def script(history, room):
+        asked.append((len(history) - 1, len(history) + room))
+        return [1] * room
+
+    request = a_request("r", PROMPT, NUM_TOKENS)
+    spec, _ = with_drafts(toy_spec("FF"), script, form_changes=(12, 19))
+    answers(spec, [request])
+
+    sides = [[length for length in (12, 19) if start < length < end] for start, end in asked]
+    assert sides == [[]] * len(asked)
+    assert max(end - start for start, end in asked) == 5

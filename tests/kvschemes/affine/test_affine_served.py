@@ -43,6 +43,18 @@ def test_drafts_are_verified_on_quantised_storage(folder: Path) -> None:
     assert all(answer.usage.speculation["method"] == "ngram" for answer in drafted)
 
 
+@pytest.mark.parametrize("scheme", ["affine:4", "turboquant:k4v2"])
+def test_drafts_around_a_delayed_start_change_no_token(folder: Path, scheme: str) -> None:
+    prompts = [word * times for word in ("abc ", "hello there ", "x") for times in (3, 5, 8)]
+    delayed = {"kv_scheme": scheme, "quantized_kv_start": 40}
+    with phyla.load(str(folder), **delayed) as model:
+        plain = [model.generate(prompt, max_tokens=40).token_ids for prompt in prompts]
+    with phyla.load(str(folder), **delayed, method="ngram", draft_adaptive="off") as model:
+        drafted = [model.generate(prompt, max_tokens=40) for prompt in prompts]
+    assert [answer.token_ids for answer in drafted] == plain
+    assert sum(answer.usage.speculation["accepted"] for answer in drafted) > 0
+
+
 def test_explain_and_stats_say_what_a_token_takes_and_buys(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Two layers; keys and values of 64 float32 numbers each, or 64 bytes of codes and two float32 numbers.
     main(["explain", str(folder), "--kv-quant", "8"])
