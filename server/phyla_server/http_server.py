@@ -12,6 +12,7 @@ from typing import Any
 
 import uvicorn
 from phyla import Settings
+from phyla.engine.front import Shutdown
 
 from phyla_server.app import create_app
 from phyla_server.enforcing import Enforcing
@@ -102,8 +103,8 @@ class HttpServer:
             generation.stop()
             preparation.close()
             enforcing.close()
-        await asyncio.to_thread(self._close_engine)
-        return EXIT_FAILED if is_dead else EXIT_CLEAN
+        outcome = await asyncio.to_thread(self._close_engine)
+        return EXIT_FAILED if is_dead or outcome.is_stuck else EXIT_CLEAN
 
     def _config(self, serving: Serving) -> uvicorn.Config:
         settings = self._settings
@@ -149,12 +150,13 @@ class HttpServer:
             self._log.warning("shutdown timed out: %d requests are cancelled", generation.num_open)
             generation.cancel_all()
 
-    def _close_engine(self) -> None:
+    def _close_engine(self) -> Shutdown:
         """Within what draining the connections left of the budget."""
         spent = 0.0 if self._stopped_at is None else time.monotonic() - self._stopped_at
         outcome = self._model.engine.close(max(0.0, self._budget_seconds - spent))
         if outcome.timed_out:
             self._log.warning("shutdown timed out: %d requests were cancelled", outcome.num_cancelled)
+        return outcome
 
 
 class _Uvicorn(uvicorn.Server):

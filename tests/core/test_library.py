@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import mlx.core as mx
 import phyla
 import pytest
+from phyla import NamedSampler, hookimpl
 from phyla.cli.generate import GenerateOptions, run_generate
 from phyla.errors import RequestError, UnknownName, UsageError
+from phyla.library import load_with
 from phyla.plugins import discover
+from phyla.request import Request
+from phyla.sampling.declaration import LogitsProcessor
 from phyla.settings import load_settings
 from phyla.testing.tiny import tiny_checkpoint
 from phyla.testing.tiny.configs import tiny_config
@@ -85,6 +91,25 @@ def test_bad_options_are_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         model.generate("abc", **options)
+
+
+def test_a_plugins_processor_is_applied_where_it_is_named(folder: Path) -> None:
+    forced = 42
+
+    def create(request: Request) -> LogitsProcessor:
+        return lambda history, logits: mx.where(mx.arange(logits.shape[-1]) == forced, logits, -mx.inf)
+
+    @hookimpl
+    def phyla_samplers() -> list[NamedSampler]:
+        return [NamedSampler("stubborn", "processor", create)]
+
+    manager = discover()
+    manager.register("mule", SimpleNamespace(phyla_api=1, phyla_samplers=phyla_samplers))
+    with load_with(str(folder), manager, load_settings(manager.settings_sections())) as model:
+        named = model.generate("abc", max_tokens=4, logits_processors=["stubborn"])
+        plain = model.generate("abc", max_tokens=4)
+    assert named.token_ids == (forced,) * 4
+    assert plain.token_ids != named.token_ids
 
 
 def test_a_conversation_given_as_a_prompt_names_what_takes_it(model: phyla.Model) -> None:

@@ -172,9 +172,10 @@ class Engine:
             self._mailbox.drained(CLOSE_GRACE_SECONDS)
         self._mailbox.stop()
         self._thread.join(CLOSE_GRACE_SECONDS)
-        if self._thread.is_alive():
+        is_stuck = self._thread.is_alive()
+        if is_stuck:
             self._die("The engine is stuck and didn't end when it was closed.")
-        return Shutdown(drained, not drained, num_cancelled)
+        return Shutdown(drained, not drained, num_cancelled, is_stuck)
 
     def _running(self) -> Loaded:
         if self._death is not None or self._loaded is None:

@@ -30,6 +30,8 @@ class Shutdown:
     drained: bool
     timed_out: bool
     num_cancelled: int = 0
+    is_stuck: bool = False
+    """The engine didn't even end when everything was cancelled."""
 
 
 class EngineFront(Protocol):

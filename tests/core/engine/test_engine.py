@@ -323,6 +323,23 @@ def test_closing_with_no_time_cancels_what_runs() -> None:
     assert log.wait("a").finished.reason == "cancelled"
 
 
+def test_an_engine_that_doesnt_end_when_it_is_closed_is_called_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("phyla.engine.engine.CLOSE_GRACE_SECONDS", 0.05)
+    gate, is_in_step = threading.Event(), threading.Event()
+
+    def block(step: StepSeen) -> None:
+        is_in_step.set()
+        waited(gate)
+
+    with running(scripted_spec(scripted_binding(TOKENIZER, repeat([1]), block), TOKENIZER)) as (engine, log):
+        engine.submit(a_request("a", HELLO, 4))
+        assert is_in_step.wait(60)
+        shutdown = engine.close(0)
+        assert log.wait("a").failed.kind == "EngineStopped"
+        gate.set()
+    assert (shutdown.drained, shutdown.timed_out, shutdown.num_cancelled, shutdown.is_stuck) == (False, True, 1, True)
+
+
 def test_a_loading_error_is_raised_where_the_engine_is_started() -> None:
     def load() -> Loaded:
         raise RuntimeError("no such weights")
