@@ -152,6 +152,14 @@ def exact_route(result: Result) -> str:
     return "\n".join([*rows, "", f"On the {result['chosen']['device']}: {where(result)}"])
 
 
+def kv_speed(result: Result) -> str:
+    rows = ["| | reading the prompt | decode |", "| --- | --- | --- |"]
+    for name, one in result["summary"].items():
+        rows.append(f"| {name} | {one['prefill_seconds']} s | {one['decode_tokens_per_second']} tok/s |")
+    rows += [f"| {name} | doesn't run | |" for name in result["cannot_run"]]
+    return "\n".join([*rows, "", f"Medians on the {result['device']}: {where(result)}"])
+
+
 def where(result: Result) -> str:
     """The line under a table: the command and the machine."""
     machine, versions = result["machine"], result["versions"]
@@ -168,6 +176,7 @@ TABLES: dict[str, Callable[[Result], str]] = {
     "kv_quality": kv_quality,
     "kv_quality_long": kv_quality,
     "exact_route_llama-1b": exact_route,
+    "kv_speed_llama-8b": kv_speed,
 }
 
 if __name__ == "__main__":

@@ -29,8 +29,9 @@ def test_a_result_says_how_it_was_made(name: str) -> None:
 
 
 def result_script(name: str) -> str:
-    """A script that measures several things keeps one file for each: `exact_route_llama-1b`, `kv_quality_long`."""
-    return next((script for script in ("exact_route", "kv_quality") if name.startswith(f"{script}_")), name)
+    """A script measured on several models keeps one file for each: `kv_speed_llama-8b`."""
+    scripts = ("exact_route", "kv_speed")
+    return next((script for script in scripts if name.startswith(f"{script}_")), name)
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
