@@ -76,6 +76,6 @@ def test_another_answer_to_the_same_question_is_gone_on_from_at_a_retained_bound
 def test_explain_lays_out_what_each_layer_keeps(folder, capsys):
     main(["explain", str(folder)])
     said = capsys.readouterr().out
-    assert "qwen35   (auto: its claim is exact)" in said
+    assert "qwen35 (auto: its claim is exact)" in " ".join(said.split())
     assert "recurrent  conv 1x3x384, state 4x32x64" in said
     assert "Cache: 1024 bytes per token and 112.13 kB of state that doesn't grow" in said
