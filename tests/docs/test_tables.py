@@ -30,7 +30,7 @@ def test_a_result_says_how_it_was_made(name: str) -> None:
 
 def result_script(name: str) -> str:
     """A script measured on several models keeps one file for each: `kv_speed_llama-8b`."""
-    scripts = ("exact_route", "kv_speed")
+    scripts = ("exact_route", "kv_speed", "kv_quality")
     return next((script for script in scripts if name.startswith(f"{script}_")), name)
 
 
