@@ -14,7 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from phyla.engine.engine import EngineSpec
-from phyla.request import Request, SamplingParams
+from phyla.engine.front import EngineFront
+from phyla.request import EngineEvent, Failed, Finished, Request, SamplingParams, Token
 from phyla.testing.engines import Heard, a_request, running
 from phyla.testing.family import random_tokens
 
@@ -108,11 +109,34 @@ def together(spec: EngineSpec, requests: Sequence[Request]) -> dict[str, Heard]:
 def staggered(spec: EngineSpec, requests: Sequence[Request], every: int) -> dict[str, Heard]:
     """Each request joins when the one before has said `every` tokens, or has ended."""
     with running(spec) as (engine, log):
-        for before, request in zip([None, *requests], requests, strict=False):
-            if before is not None:
-                log.wait_for_tokens(before.request_id, min(every, before.max_tokens or every))
-            engine.submit(request)
-        return {request.request_id: log.wait(request.request_id) for request in requests}
+        unsubscribe = engine.subscribe(Joining(engine, requests, every))
+        engine.submit(requests[0])
+        heard = {request.request_id: log.wait(request.request_id) for request in requests}
+        unsubscribe()
+    return heard
+
+
+class Joining:
+    """Submits each request as the one before gets going.
+
+    It does so on the engine's thread, while the step's events are delivered: the next step meets the newcomer, however
+    busy the machine is.
+    """
+
+    def __init__(self, engine: EngineFront, requests: Sequence[Request], every: int) -> None:
+        self._engine = engine
+        self._before, *self._waiting = requests
+        self._every = every
+        self._num_tokens = 0
+
+    def __call__(self, events: Sequence[EngineEvent]) -> None:
+        for event in events:
+            if not self._waiting or event.request_id != self._before.request_id:
+                continue
+            self._num_tokens += isinstance(event, Token)
+            if self._num_tokens >= self._every or isinstance(event, Finished | Failed):
+                self._num_tokens, self._before = 0, self._waiting.pop(0)
+                self._engine.submit(self._before)
 
 
 def _logprobs(heard: Heard) -> list[float]:
