@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 
 import click
-from phyla import NamedSampler, Plan, PluginSettings, Settings, hookimpl
+from phyla import CacheCodec, NamedSampler, Plan, PluginSettings, Settings, hookimpl
 from phyla.engine import EngineStarted, RequestFinished, StepFinished
 from phyla.plan import Candidates, PlanAnswer
 
@@ -41,6 +41,13 @@ def phyla_samplers() -> list[NamedSampler]:
         return lambda history, logits: -logits
 
     return [NamedSampler("contrary", "processor", create, description="Turns every preference around.")]
+
+
+@hookimpl
+def phyla_cache_codecs() -> list[CacheCodec]:
+    from phyla_logbook.pages import PAGES
+
+    return [PAGES]
 
 
 @hookimpl
