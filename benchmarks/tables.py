@@ -160,6 +160,19 @@ def kv_speed(result: Result) -> str:
     return "\n".join([*rows, "", f"Medians on the {result['device']}: {where(result)}"])
 
 
+def serve_start(result: Result) -> str:
+    runs, fresh = result["serve"], result["make_serve"]
+    rows = [
+        "| | ready | first answer |",
+        "| --- | --- | --- |",
+        f"| `phyla serve`, the slowest of {len(runs)} | {max(one['ready_seconds'] for one in runs)} s "
+        f"| {max(one['answered_seconds'] for one in runs)} s |",
+        f"| `make serve` in a new clone with an empty home | {fresh['ready_seconds']} s "
+        f"| {fresh['answered_seconds']} s |",
+    ]
+    return "\n".join([*rows, "", where(result)])
+
+
 def where(result: Result) -> str:
     """The line under a table: the command and the machine."""
     machine, versions = result["machine"], result["versions"]
@@ -170,6 +183,7 @@ def where(result: Result) -> str:
 TABLES: dict[str, Callable[[Result], str]] = {
     "starter_vs_mlx_lm": starter_vs_mlx_lm,
     "server_cost": server_cost,
+    "serve_start": serve_start,
     "ngram_starter": ngram_starter,
     "concurrency": concurrency,
     "prefix_starter": prefix_starter,
