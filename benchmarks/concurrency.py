@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import phyla
+from phyla.request import Finished
 
 from benchmarks.measurement import interval_95, versions, write_result
 
@@ -43,6 +44,7 @@ def main() -> None:
         pairs = [{"serial": serial(model), "together": together(model)} for _ in range(arguments.pairs)]
         gaps = under_prefill(model, arguments.long_prompt)
         cancel_seconds = [cancelled(model, arguments.long_prompt) for _ in range(3)]
+        company_seconds = [cancelled_in_company(model, arguments.long_prompt) for _ in range(3)]
     ratios = [one["together"] / one["serial"] for one in pairs]
     low, high = interval_95(ratios)
     result = {
@@ -59,6 +61,7 @@ def main() -> None:
             "gap_ms_undisturbed": percentiles(gaps["undisturbed"]),
             "gap_ms_under_prefill": percentiles(gaps["under_prefill"]),
             "cancel_in_prefill_ms": round(1000 * max(cancel_seconds), 1),
+            "cancel_in_company_ms": round(1000 * max(company_seconds), 1),
         },
         "samples": pairs,
     }
@@ -113,10 +116,13 @@ def under_prefill(model: phyla.Model, num_prompt: int) -> dict[str, list[float]]
 def cancelled(model: phyla.Model, num_prompt: int) -> float:
     """Seconds from cancelling a lone prompt in the middle of its prefill to its last event."""
     ended = threading.Event()
-    request = phyla.Request("to-cancel", phyla.Rendered(tuple(long_prompt(num_prompt))), max_tokens=1)
+    # A name of its own each time: events of an earlier one may still be on their way.
+    request = phyla.Request(
+        f"to-cancel-{time.monotonic_ns()}", phyla.Rendered(tuple(long_prompt(num_prompt))), max_tokens=1
+    )
 
     def hear(events: Sequence[Any]) -> None:
-        if any(event.request_id == request.request_id and hasattr(event, "reason") for event in events):
+        if any(event.request_id == request.request_id and isinstance(event, Finished) for event in events):
             ended.set()
 
     forget = model.engine.subscribe(hear)
@@ -127,6 +133,23 @@ def cancelled(model: phyla.Model, num_prompt: int) -> float:
     ended.wait()
     forget()
     return time.perf_counter() - began
+
+
+def cancelled_in_company(model: phyla.Model, num_prompt: int) -> float:
+    """As `cancelled`, while another row decodes."""
+    is_over = threading.Event()
+
+    def run() -> None:
+        for _ in model.stream("Once upon a time", max_tokens=1500, ignore_eos=True):
+            if is_over.is_set():
+                break
+
+    neighbour = threading.Thread(target=run)
+    neighbour.start()
+    seconds = cancelled(model, num_prompt)
+    is_over.set()
+    neighbour.join()
+    return seconds
 
 
 def answer(model: phyla.Model, prompt: str) -> None:

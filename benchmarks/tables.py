@@ -86,7 +86,8 @@ def concurrency(result: Result) -> str:
     ]
     sentence = (
         f"The disturbing prompt has {result['long_prompt_tokens']} tokens. A lone request cancelled in the middle of "
-        f"such a prompt ends within {one['cancel_in_prefill_ms']} ms."
+        f"such a prompt ends within {one['cancel_in_prefill_ms']} ms, one beside a running row within "
+        f"{one['cancel_in_company_ms']} ms."
     )
     return "\n".join([*rows, "", sentence, "", where(result)])
 
