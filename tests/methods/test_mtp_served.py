@@ -42,7 +42,7 @@ def answers(folders):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("plain", {"draft_model": "head"}),
+        ("plain", {"draft_model": "head", "draft_adaptive": "off"}),
         ("plain", {"draft_model": "head", "batch": 1, "num_draft_tokens": 5}),
         ("bundle", {"method": "mtp", "draft_adaptive": "off"}),
         ("riding", {"draft_kind": "mtp", "draft_adaptive": "off"}),
