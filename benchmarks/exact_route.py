@@ -41,6 +41,10 @@ MODELS: Mapping[str, dict[str, Any]] = {
     "tiny": _LLAMA
     | {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "vocab_size": 512}
     | {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64},
+    # The layers of a 1B and next to no numbers: what is left is what the host does to build and start a step.
+    "host-bound": _LLAMA
+    | {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 16, "vocab_size": 2048}
+    | {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32},
     "llama-0.5b": _LLAMA
     | {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "vocab_size": 49152}
     | {"num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 64},
@@ -129,7 +133,7 @@ def write_folder(folder: Path, config: Mapping[str, Any], bits: int | None) -> N
 
 def measure(folder: Path, num_pairs: int, row_counts: Sequence[int]) -> dict[str, Any]:
     prompt = [3 + (7 * index) % 500 for index in range(NUM_PROMPT)]
-    theirs = _mlx_lm(folder)
+    theirs = mlx_lm_tokens(folder, NUM_DECODED + 1)
     options = {"prompt_cache": "0", "batch": max([8, *row_counts]), "weights": "stored", "dtype": "bfloat16"}
     samples: list[dict[str, Any]] = []
     with phyla.load(str(folder), **options) as model:
@@ -164,7 +168,8 @@ def measure(folder: Path, num_pairs: int, row_counts: Sequence[int]) -> dict[str
     }
 
 
-def _mlx_lm(folder: Path) -> Any:
+def mlx_lm_tokens(folder: Path, num_tokens: int) -> Any:
+    """From a prompt's ids to so many tokens, by mlx-lm."""
     from mlx_lm.generate import generate_step
     from mlx_lm.utils import load_model
 
@@ -173,7 +178,7 @@ def _mlx_lm(folder: Path) -> Any:
     def tokens(ids: list[int]) -> Iterator[int]:
         import mlx.core as mx
 
-        for token, _logprobs in generate_step(mx.array(ids), model, max_tokens=NUM_DECODED + 1):
+        for token, _logprobs in generate_step(mx.array(ids), model, max_tokens=num_tokens):
             yield int(token)
 
     return tokens
