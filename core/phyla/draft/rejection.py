@@ -20,7 +20,11 @@ NO_DRAFT = -1
 LEAST_MASS = 1e-8
 
 WindowDraws = tuple[Sequence[Draw], Sequence[int], "mx.array | None"]
-"""One row's draws, its drafts (one fewer), and the logits its drafts were sampled from (None: certain)."""
+"""One row's draws, what was proposed from the first of them on, and the logits that was sampled from (None: certain).
+
+A proposal that can't be computed further (an end of sequence, something forbidden) is among them: to leave it out where
+it was sampled would shift what is drawn in its place.
+"""
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class _Position:
 def draw_with_rejection(windows: Sequence[WindowDraws], logits: mx.array) -> Chosen:
     """A token for each position: its draft where that is accepted, else one from what the target has left over.
 
-    Greedy rows, rows without drafts and rows with a sampler of their own draw as in exact match.
+    Greedy rows, rows without proposals and rows with a sampler of their own draw as in exact match.
 
     Args:
         windows: the rows in the order of their logits.
@@ -56,13 +60,13 @@ def draw_with_rejection(windows: Sequence[WindowDraws], logits: mx.array) -> Cho
     return replace(exact, tokens=tokens)
 
 
-def _positions(draws: Sequence[Draw], drafts: Sequence[int], draft_logits: mx.array | None) -> list[_Position | None]:
-    if not drafts:
+def _positions(draws: Sequence[Draw], proposed: Sequence[int], draft_logits: mx.array | None) -> list[_Position | None]:
+    if not proposed:
         return [None] * len(draws)
     return [
-        _Position(NO_DRAFT, None)
-        if index == len(drafts)
-        else _Position(drafts[index], None if draft_logits is None else draft_logits[index])
+        _Position(proposed[index], None if draft_logits is None else draft_logits[index])
+        if index < len(proposed)
+        else _Position(NO_DRAFT, None)
         for index in range(len(draws))
     ]
 
@@ -70,8 +74,10 @@ def _positions(draws: Sequence[Draw], drafts: Sequence[int], draft_logits: mx.ar
 def _judge(flattened: mx.array, keys: mx.array, positions: Sequence[_Position]) -> mx.array:
     """(M,) int32 tokens from the target's (M, V) unnormalised log-probabilities and the drafters' own."""
     target = mx.softmax(flattened.astype(mx.float32), axis=-1)
-    drafter = mx.stack([_drafter_probabilities(position, target.shape[-1]) for position in positions])
-    drafts = mx.array([position.draft for position in positions], dtype=mx.int32)
+    vocab_size = target.shape[-1]
+    drafter = mx.stack([_drafter_probabilities(position, vocab_size) for position in positions])
+    # An id that the target has no logit for is never accepted.
+    drafts = mx.array([one.draft if one.draft < vocab_size else NO_DRAFT for one in positions], dtype=mx.int32)
     accept_keys, draw_keys = split_keys(keys)
 
     at_draft = mx.maximum(drafts, 0)[:, None]

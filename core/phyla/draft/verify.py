@@ -126,8 +126,8 @@ def verify(
     """
     draws = [draw for one in plans for draw in one.draws]
     assert len(draws) == logits.shape[0], "one row of logits per position"
-    if acceptance == "rejection" and any(one.drafts for one in plans):
-        return draw_with_rejection([(one.draws, one.drafts, one.draft_logits) for one in plans], logits)
+    if acceptance == "rejection" and any(one.proposed for one in plans):
+        return draw_with_rejection([(one.draws, one.proposed, one.draft_logits) for one in plans], logits)
     return choose(draws, logits, vectorised=vectorised)
 
 

@@ -1,12 +1,8 @@
-"""Rejection keeps the target's distribution whatever is drafted, certain or sampled.
-
-Chi-square with fixed seeds, N = 4,000 rounds each, alpha 1e-6: 1 - 1e-6 quantiles are 51.4 for 11 degrees of freedom
-and less below.
-"""
+"""Rejection: how often drafts are accepted, and rows that have none or are greedy. `test_window_distribution` has what
+is drawn."""
 
 import mlx.core as mx
 import numpy as np
-import pytest
 from phyla.draft import Span
 from phyla.draft.verify import RowRound, plan, settle, verify
 from phyla.request import SamplingParams
@@ -15,22 +11,13 @@ from phyla.sampling.token_mask import allowed_only
 from phyla.testing.drafting import ScriptedSource, TableModel, generate
 
 NUM_ROUNDS = 4_000
-QUANTILE = 51.4
 VOCAB = 12
 LOGITS = mx.array(np.random.default_rng(2).normal(0, 1.2, (2, VOCAB)).astype(np.float32))
 """After the pending token, and after whatever draft: the second doesn't depend on the first here."""
 
 DRAFTER = mx.array(np.random.default_rng(3).normal(0, 1.2, VOCAB).astype(np.float32))
 
-SETTINGS = [
-    SamplingParams(temperature=1.0, seed=1),
-    SamplingParams(temperature=0.7, seed=2),
-    SamplingParams(temperature=1.0, top_p=0.8, seed=3),
-    SamplingParams(temperature=1.0, top_k=5, seed=4),
-    SamplingParams(temperature=1.3, min_p=0.1, seed=5),
-    SamplingParams(temperature=1.0, repetition_penalty=1.8, seed=6),
-    SamplingParams(temperature=1.0, logit_bias={3: 1.5}, seed=7),
-]
+PARAMS = SamplingParams(temperature=1.0, seed=1)
 
 
 def rounds(params, drafts, draft_logits, acceptance):
@@ -51,40 +38,8 @@ def target(params, position, history):
     return np.array(mx.softmax(sampler.filters.apply(logprobs), axis=-1)[0], dtype=np.float64)
 
 
-def assert_follows(tokens, expected):
-    observed = np.bincount(tokens, minlength=VOCAB)
-    possible = expected > 0
-    assert observed[~possible].sum() == 0
-    counts = expected[possible] / expected[possible].sum() * len(tokens)
-    assert ((observed[possible] - counts) ** 2 / counts).sum() < QUANTILE
-
-
-@pytest.mark.parametrize("params", SETTINGS)
-@pytest.mark.parametrize("acceptance", ["exact", "rejection"])
-def test_a_certain_draft_leaves_the_distribution_alone(params, acceptance):
-    likely = int(np.argmax(np.array(LOGITS[0])))
-
-    verdicts = rounds(params, [likely] * NUM_ROUNDS, None, acceptance)
-
-    assert_follows([verdict.tokens[0] for verdict in verdicts], target(params, 0, [2]))
-    bonus = [verdict.tokens[1] for verdict in verdicts if len(verdict.tokens) == 2]
-    assert_follows(bonus, target(params, 1, [2, likely]))
-
-
-@pytest.mark.parametrize("params", SETTINGS)
-@pytest.mark.parametrize("acceptance", ["exact", "rejection"])
-def test_sampled_drafts_leave_the_distribution_alone(params, acceptance):
-    draw = np.random.default_rng(9)
-    probabilities = np.array(mx.softmax(DRAFTER), dtype=np.float64)
-    drafts = draw.choice(VOCAB, NUM_ROUNDS, p=probabilities / probabilities.sum())
-
-    verdicts = rounds(params, drafts, DRAFTER[None], acceptance)
-
-    assert_follows([verdict.tokens[0] for verdict in verdicts], target(params, 0, [2]))
-
-
 def test_acceptance_is_one_minus_half_the_distance_of_the_distributions():
-    params = SETTINGS[0]
+    params = PARAMS
     draw = np.random.default_rng(10)
     drafter = np.array(mx.softmax(DRAFTER), dtype=np.float64)
     drafts = draw.choice(VOCAB, NUM_ROUNDS, p=drafter / drafter.sum())
@@ -96,7 +51,7 @@ def test_acceptance_is_one_minus_half_the_distance_of_the_distributions():
 
 
 def test_a_drafter_that_is_the_target_is_always_accepted():
-    params = SETTINGS[0]
+    params = PARAMS
     drafts = np.random.default_rng(11).choice(VOCAB, 500)
 
     verdicts = rounds(params, drafts, LOGITS[:1] - mx.logsumexp(LOGITS[0]), "rejection")
@@ -153,3 +108,10 @@ def test_a_drafter_with_another_vocabulary_size_is_padded_or_cut():
         sampler = RowSampler(SamplingParams(temperature=1.0), VOCAB, seed=2)
         planned = plan(RowRound(sampler, [2], 0, 9), Span((1,), draft_logits=logits))
         assert 0 <= verify([planned], LOGITS, acceptance="rejection").tokens[0].item() < VOCAB
+
+
+def test_a_sampled_draft_that_the_target_has_no_logit_for_is_turned_down():
+    sampler = RowSampler(SamplingParams(temperature=1.0), VOCAB, seed=2)
+    for step in range(20):
+        planned = plan(RowRound(sampler, [2], step, 9), Span((VOCAB + 2,), draft_logits=mx.zeros((1, VOCAB + 5))))
+        assert 0 <= verify([planned], LOGITS[:1], acceptance="rejection").tokens[0].item() < VOCAB
