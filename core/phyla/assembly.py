@@ -13,6 +13,7 @@ from phyla.engine.engine import EngineSpec, Loaded
 from phyla.engine.indexed_reuse import IndexedReuse, WantedSet
 from phyla.engine.memory import USABLE_SHARE, FitEquation
 from phyla.engine.pressure import PRESSURE_SHARE, Pressure
+from phyla.engine.proposing import ProposingOptions
 from phyla.engine.records import EngineStarted, Record, StepFinished
 from phyla.engine.settings import EngineSettings
 from phyla.engine.trace import TraceSettings
@@ -79,6 +80,7 @@ def engine_spec(
         route=plan.route,
         samplers=tuple(one.value for one in manager.samplers(settings)),
         open_constraint=constraints.open,
+        proposing=_proposing(parts, settings),
         tell=tell,
     )
 
@@ -112,6 +114,13 @@ def _drafting(parts: Parts, binding: ModelBinding, settings: Settings) -> Drafti
         most_tokens=asked or provider.facts.max_tokens,
         acceptance=chosen.acceptance,
         is_adaptive=chosen.adaptive and settings.section(EngineSettings).batch > 1,
+    )
+
+
+def _proposing(parts: Parts, settings: Settings) -> ProposingOptions:
+    grammar = settings.section(GrammarSettings)
+    return ProposingOptions(
+        most_forced=grammar.draft_tokens if grammar.jump else 0,
         form_changes=frozenset(one.value.encodes_from for one in parts.schemes if one.value.encodes_from is not None),
     )
 

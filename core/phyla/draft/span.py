@@ -40,6 +40,8 @@ class Observed:
     """Tokens that the target's state held before: the position of the first of `tokens`."""
 
     num_drafted: int = 0
+    """Of the span that this source proposed; 0 where another's was used."""
+
     num_accepted: int = 0
     is_prefill: bool = False
     taps: Mapping[Tap, mx.array] = field(default_factory=dict)

@@ -24,9 +24,9 @@ class Track:
         self.is_on_track = False
         """The last guess, or a draft of the last round, was right."""
 
-    def stepped(self, history: Sequence[int]) -> None:
-        """A plain step brought the last token of `history`: evidence like a draft's, and free."""
-        self.is_on_track = self._guess == history[-1]
+    def stepped(self, history: Sequence[int], num_new: int = 1) -> None:
+        """A step brought the last tokens of `history` without this source: evidence like a draft's, and free."""
+        self.is_on_track = self._guess == history[-num_new]
         if self._guess is not None:
             self._length.record(1, int(self.is_on_track))
         self._look(history)

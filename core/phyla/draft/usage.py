@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 
 class SpeculationUsage:
     """Counts of one row's rounds. A round without drafts is a plain step and counts like one.
 
-    Identities: drafted = accepted + rejected; emitted = accepted + target calls, less one for each accepted end of
-    sequence and each round that ended on a draft; the histogram sums to the rounds.
+    Identities: drafted = accepted + rejected; emitted = accepted + asserted + target calls, less one for each accepted
+    end of sequence and each round that ended on a draft; the histogram sums to the rounds.
     """
 
     def __init__(self, method: str) -> None:
+        """For a row of this draft method, or of whatever else proposes for it."""
         self.method = method
         self.reason: str | None = None
         """Why the method ran cold or not at all, where it did."""
@@ -20,6 +22,7 @@ class SpeculationUsage:
         self.num_drafted = 0
         self.num_accepted = 0
         self.num_emitted = 0
+        self._by_source: dict[str, _Counts] = {}
         self._accepted_lengths: list[int] = []
         self._drafted_by_position: list[int] = []
         self._accepted_by_position: list[int] = []
@@ -32,8 +35,10 @@ class SpeculationUsage:
     def has_drafted(self) -> bool:
         return self.num_drafted > 0
 
-    def record(self, *, num_drafted: int, num_accepted: int, num_emitted: int) -> None:
-        """One target call of this row."""
+    def record(self, *, num_drafted: int, num_accepted: int, num_emitted: int, source: str | None = None) -> None:
+        """One target call of this row, and who proposed its drafts where that wasn't the method."""
+        if source is not None:
+            self._by_source.setdefault(source, _Counts()).add(num_drafted, num_accepted)
         self.num_drafted += num_drafted
         self.num_accepted += num_accepted
         self.num_emitted += num_emitted
@@ -58,9 +63,24 @@ class SpeculationUsage:
             "draftedByPos": list(self._drafted_by_position),
             "acceptedByPos": list(self._accepted_by_position),
         }
+        if self._by_source:
+            report["bySource"] = {source: counts.report() for source, counts in self._by_source.items()}
         if self.reason is not None:
             report["reason"] = self.reason
         return report
+
+
+@dataclass
+class _Counts:
+    num_drafted: int = 0
+    num_accepted: int = 0
+
+    def add(self, num_drafted: int, num_accepted: int) -> None:
+        self.num_drafted += num_drafted
+        self.num_accepted += num_accepted
+
+    def report(self) -> dict[str, int]:
+        return {"drafted": self.num_drafted, "accepted": self.num_accepted}
 
 
 def _count(counts: list[int], index: int) -> None:

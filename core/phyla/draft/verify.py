@@ -3,7 +3,8 @@
 A round of one row: `plan` cuts its drafts to what could be accepted and says which positions to draw for; the target
 computes `[pending, *drafts]` in a window; `verify` draws a token for every position of all rows in one call; `settle`
 walks them, advances the constraint and says what was emitted and how much of the window to keep. A row without drafts
-is a window of one, so plain decoding is the same thing.
+is a window of one, so plain decoding is the same thing. An asserted span stands between the pending token and what is
+drawn: `[pending, *context]`, and one draw after it.
 
 Source:
     Exact match: the target draws at each position with the key that plain decoding would use there, so a seed gives
@@ -57,14 +58,18 @@ class Plan:
     """What the target computes: the pending token, then what is left of the span."""
 
     proposed: tuple[int, ...]
+    """As drafts, before any were cut; empty where the span was asserted."""
+
     draws: tuple[Draw, ...]
-    """One per position: `len(drafts) + 1`."""
+    """One per drawn position, the last of the window: `len(drafts) + 1`."""
 
     draft_logits: mx.array | None = None
+    context: tuple[int, ...] = ()
+    """Asserted tokens: emitted as they are, without a draw at their positions."""
 
     @property
     def drafts(self) -> tuple[int, ...]:
-        return self.tokens[1:]
+        return self.tokens[1 + len(self.context) :]
 
 
 @dataclass(frozen=True)
@@ -72,9 +77,9 @@ class Verdict:
     """What became of one row's window."""
 
     tokens: tuple[int, ...]
-    """Emitted, in order: accepted drafts, then the correction or bonus; each was drawn at the position of its index.
+    """Emitted, in order: what was asserted, accepted drafts, then the correction or bonus.
 
-    End of sequence isn't among them.
+    Each after the asserted ones was drawn, at the position of its index. End of sequence isn't among them.
     """
 
     num_kept: int
@@ -84,33 +89,40 @@ class Verdict:
     num_accepted: int
     """Drafts that the target agreed on, an end of sequence among them."""
 
+    num_asserted: int = 0
+    """Of `tokens`, the first."""
+
     ended: Ended | None = None
     error: Exception | None = None
     """The row fails alone; what was emitted before stands."""
 
 
 def plan(row: RowRound, span: Span | None = None) -> Plan:
-    """Cut the drafts and list the positions to draw for. Leaves the constraint as it was.
+    """Cut the span and list the positions to draw for. Leaves the constraint as it was.
 
-    Drafts end before end of sequence, before an id without a logit, before one that the constraint forbids, after one
+    A span ends before end of sequence, before an id without a logit, before one that the constraint forbids, after one
     that satisfies it, and where the row's room does.
 
     Raises:
         ConstraintError: the matcher failed; the row does.
     """
     proposed = () if span is None else span.tokens
-    drafts, masks = _legal(row, proposed[: row.room])
-    history = list(row.history) if row.sampler.needs_history and drafts else row.history
+    legal, masks = _legal(row, proposed[: row.room])
+    is_asserted = span is not None and span.kind == "asserted"
+    history = list(row.history) if row.sampler.needs_history and legal else row.history
     draws = tuple(
         Draw(
             row.sampler,
             row.step + position,
-            [*history, *drafts[:position]] if row.sampler.needs_history and position else history,
+            [*history, *legal[:position]] if row.sampler.needs_history and position else history,
             masks[position],
         )
-        for position in range(len(drafts) + 1)
+        for position in range(len(legal) if is_asserted else 0, len(legal) + 1)
     )
-    return Plan(row, (row.history[-1], *drafts), proposed, draws, None if span is None else span.draft_logits)
+    tokens = (row.history[-1], *legal)
+    if is_asserted:
+        return Plan(row, tokens, (), draws, context=legal)
+    return Plan(row, tokens, proposed, draws, None if span is None else span.draft_logits)
 
 
 def verify(
@@ -142,7 +154,7 @@ def settle(
 
     Args:
         plan: the row's.
-        chosen: its drawn tokens on the host, one per position.
+        chosen: its drawn tokens on the host, one per drawn position.
         failure: what its first failing position raised, if any.
         goes_on: told each emitted token; false ends the row there (a stop string).
     """
@@ -150,7 +162,7 @@ def settle(
     emitted: list[int] = []
     ended: Ended | None = None
     error: Exception | None = None
-    for position, drawn in enumerate(chosen):
+    for position, drawn in enumerate((*plan.context, *chosen)):
         try:
             token_id = checked_token(drawn)
             if token_id in row.eos_ids:
@@ -163,20 +175,21 @@ def settle(
             break
         emitted.append(token_id)
         ended = _ending(row, token_id, len(emitted), goes_on)
-        if ended or position == len(plan.drafts) or token_id != plan.drafts[position]:
+        if ended or position + 1 == len(plan.tokens) or token_id != plan.tokens[position + 1]:
             break
     return Verdict(
         tokens=tuple(emitted),
         num_kept=position + 1,
         num_drafted=len(plan.proposed),
         num_accepted=_num_agreed(plan, chosen[: len(emitted) + (ended == "eos")]),
+        num_asserted=min(len(plan.context), len(emitted)),
         ended=ended,
         error=error,
     )
 
 
 def _legal(row: RowRound, proposed: Sequence[int]) -> tuple[tuple[int, ...], list[Words | None]]:
-    """The drafts that could all be emitted, and the mask of each position, one more than drafts."""
+    """The tokens that could all be emitted, and the mask of each position, one more than tokens."""
     drafts: list[int] = []
     masks: list[Words | None] = []
     constraint = row.constraint

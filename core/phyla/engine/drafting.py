@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -45,18 +45,16 @@ class RowDrafting:
         self.usage.reason = reason
         self.state.drop_set(draft_set(self.usage.method))
 
-    def stepped_plainly(self, history: Sequence[int], *, num_emitted: int) -> None:
-        """A token came out of the pipeline, without a proposal."""
-        self.usage.record(num_drafted=0, num_accepted=0, num_emitted=num_emitted)
-        if self.track is None:
+    def stepped(self, history: Sequence[int], *, num_emitted: int) -> None:
+        """A step brought so many tokens without a span of this method."""
+        if self.track is None or not num_emitted:
             self.length.record(0, 0)
         elif not self.is_off:
-            self._guarded(lambda track: track.stepped(history))
+            self._guarded(lambda track: track.stepped(history, num_emitted))
 
     def verified(self, history: Sequence[int], verdict: Verdict) -> None:
-        """A round of this row ended."""
+        """A round ended that verified this method's span, or none."""
         num_drafted, num_accepted = verdict.num_drafted, verdict.num_accepted
-        self.usage.record(num_drafted=num_drafted, num_accepted=num_accepted, num_emitted=len(verdict.tokens))
         # Silent guesses are evidence for steps without drafts; without them an idle row drifts to its next attempt.
         if num_drafted or self.track is None:
             self.length.record(num_drafted, num_accepted)
@@ -101,16 +99,12 @@ class Drafting:
     most_tokens: int
     acceptance: Acceptance = "exact"
     is_adaptive: bool = True
-    form_changes: frozenset[int] = frozenset()
-    """Row lengths at which a KV scheme of the model begins to encode."""
-
     costs: StepCosts = field(default_factory=StepCosts)
 
-    def open(self, request: Request, state: RowState) -> RowDrafting:
+    def open(self, request: Request, state: RowState, usage: SpeculationUsage) -> RowDrafting:
         """A row's own; gives its state an empty draft set where none came with a prefix."""
         name = draft_set(self.method)
         facts = self.provider.facts
-        usage = SpeculationUsage(self.method)
         is_missing = bool(facts.layout) and name not in state.sets and state.num_tokens > 0
         if name not in state.sets:
             state.add_set(name, self.provider.new_states())
@@ -130,16 +124,20 @@ class Drafting:
             drafting.turn_off("the prefix came without the drafter's state")
         return drafting
 
-    def propose(self, rows: Sequence[Row]) -> dict[int, Span]:
-        """Spans by the index of their row; rows that want none have none."""
+    def propose(self, rows: Sequence[Row], rooms: Mapping[int, int]) -> dict[int, Span]:
+        """Spans by the index of their row, of rows that have none yet; rows that want none have none.
+
+        Args:
+            rows: those that step together.
+            rooms: by the index of each row to ask, most tokens to propose.
+        """
         asked: list[RowProposal] = []
-        for index, row in enumerate(rows):
-            drafting = row.drafting
+        for index, most in rooms.items():
+            row = rows[index]
+            drafting = None if row.proposers is None else row.proposers.method
             if drafting is None or drafting.is_off:
                 continue
-            # One less than it may still emit: the last token comes from the target itself.
-            room = min(drafting.wanted(len(rows)), row.max_tokens - row.num_emitted - 1)
-            room = min(room, self._most_in_one_form(row.num_computed))
+            room = min(drafting.wanted(len(rows)), most)
             if room > 0:
                 asked.append(RowProposal(index, drafting.source, row.history, room, row.sampler, row.num_drawn))
         if not asked:
@@ -149,13 +147,9 @@ class Drafting:
         except Exception as error:
             _log.exception("Draft method '%s' failed while proposing.", self.method)
             for one in asked:
-                drafting = rows[one.row].drafting
-                assert drafting is not None
-                drafting.turn_off(f"the method failed ({type(error).__name__})")
+                proposers = rows[one.row].proposers
+                assert proposers is not None
+                assert proposers.method is not None
+                proposers.method.turn_off(f"the method failed ({type(error).__name__})")
             return {}
         return {one.row: span for one, span in zip(asked, spans, strict=True) if span is not None and span.tokens}
-
-    def _most_in_one_form(self, num_computed: int) -> int:
-        """Drafts that fit a window on this side of the next change: past it, plain decoding meets encoded tokens."""
-        ahead = [length for length in self.form_changes if length > num_computed]
-        return min(ahead) - num_computed - 1 if ahead else self.most_tokens

@@ -16,7 +16,7 @@ def usage_of(row: Row, now: float) -> Usage:
         num_completion_tokens=row.num_emitted,
         num_cached_tokens=row.num_cached,
         lane=_lane(row),
-        speculation=None if row.drafting is None else row.drafting.usage.report(),
+        speculation=None if row.proposers is None else row.proposers.usage.report(),
         prompt_seconds=(now if first is None else first) - row.clock.admitted,
         decode_seconds=0.0 if first is None else now - first,
     )
@@ -24,7 +24,7 @@ def usage_of(row: Row, now: float) -> Usage:
 
 def _lane(row: Row) -> str:
     shared = "batched" if row.shared_a_step else "serial"
-    return f"{shared}+spec" if row.drafting is not None and row.drafting.usage.has_drafted else shared
+    return f"{shared}+spec" if row.proposers is not None and row.proposers.usage.has_drafted else shared
 
 
 def finished(row: Row, text: str, now: float) -> Finished:

@@ -15,6 +15,7 @@ from phyla.engine.front import EngineHealth, EventSink, Shutdown
 from phyla.engine.loop import EngineLoop
 from phyla.engine.mailbox import Mailbox
 from phyla.engine.pace import Pace
+from phyla.engine.proposing import Proposing, ProposingOptions
 from phyla.engine.records import EngineStarted, Record
 from phyla.engine.runner import Runner, RunnerOptions
 from phyla.engine.scheduler import Limits, Scheduler
@@ -74,6 +75,7 @@ class EngineSpec:
     route: RouteOption = "auto"
     samplers: Sequence[NamedSampler] = ()
     open_constraint: OpenConstraint = no_constraints
+    proposing: ProposingOptions = field(default_factory=ProposingOptions)
     tell: Callable[[Record], None] = nobody_listens
     """Takes records for listeners; must return at once."""
 
@@ -151,8 +153,8 @@ class Engine:
         loop, loaded = self._loop, self._loaded
         if loop is None or loaded is None:
             return {}
-        method = None if loaded.drafting is None else loaded.drafting.method
-        return engine_stats(self._spec, loop.counters, self._mailbox.num_waiting, loaded.reuse.stats(), method)
+        name = self._proposing(loaded).name
+        return engine_stats(self._spec, loop.counters, self._mailbox.num_waiting, loaded.reuse.stats(), name)
 
     def flush_prefix_cache(self) -> Mapping[str, Any]:
         dropped: Mapping[str, Any] = self._called(self._running().reuse.flush)
@@ -254,7 +256,7 @@ class Engine:
             now=spec.now,
             trace=open_trace(spec.trace, spec.now),
             open_constraint=spec.open_constraint,
-            drafting=loaded.drafting,
+            proposing=self._proposing(loaded),
         )
         options = RunnerOptions(
             early_first_token=settings.early_first_token,
@@ -263,8 +265,11 @@ class Engine:
             sync_first_token=spec.trace.sync,
             memory_limit_bytes=settings.memory_budget,
         )
-        runner = Runner(loaded.binding, options, services.trace, loaded.drafting)
+        runner = Runner(loaded.binding, options, services.trace, services.proposing)
         return EngineLoop(Scheduler(limits, self._probed(loaded, runner)), runner, self._mailbox, services)
+
+    def _proposing(self, loaded: Loaded) -> Proposing:
+        return Proposing(loaded.drafting, self._spec.proposing)
 
     def _probed(self, loaded: Loaded, runner: Runner) -> Pace:
         """What prefill costs here, so that the first prompt already meets running rows in pieces that fit."""

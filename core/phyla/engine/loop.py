@@ -188,8 +188,7 @@ class EngineLoop:
         self._services.tell(StepFinished(stepped.kind, len(rows), stepped.num_tokens, seconds))
         self._services.trace.stepped(rows, route, seconds)
         for row in rows:
-            # A drafted window is wider than one: it keeps the tokens, not the bits.
-            row.is_exact = row.is_exact and route == "exact" and row.drafting is None
+            row.is_exact = row.is_exact and route == "exact"
             self._speak(row)
 
     def _speak(self, row: Row) -> None:
@@ -216,8 +215,8 @@ class EngineLoop:
         self._scheduler.leave(row.key)
         del self._rows[row.key]
         self._runner.leave(row)
-        if row.drafting is not None:
-            usage = row.drafting.usage
+        if row.proposers is not None:
+            usage = row.proposers.usage
             self._count(
                 num_drafted=usage.num_drafted,
                 num_drafts_accepted=usage.num_accepted,

@@ -14,9 +14,7 @@ from phyla.sampling.named import row_sampler
 
 if TYPE_CHECKING:
     from phyla.draft.constraint import Constraint
-    from phyla.engine.drafting import RowDrafting
     from phyla.engine.services import Services
-    from phyla.kv.row_state import RowState
     from phyla.request import Request
     from phyla.sampling.sampler import RowSampler
 
@@ -47,7 +45,7 @@ class RowOpener:
             eos_ids=self.services.eos_ids,
             clock=Clock(self.services.now()),
             constraint=constraint,
-            drafting=self._drafting(request, resumed.state),
+            proposers=self.services.proposing.open(request, resumed.state, constraint),
             num_cached=resumed.num_cached,
             is_exact=resumed.is_exact,
             history=list(request.rendered.ids),
@@ -57,12 +55,13 @@ class RowOpener:
     def fork(self, row: Row, key: RowKey) -> Row:
         """A further sample, going on from where the first one's prefill ended."""
         state = row.state.clone()
+        constraint = self._constraint(row.request, key)
         return replace(
             row,
             key=key,
             state=state,
-            constraint=self._constraint(row.request, key),
-            drafting=self._drafting(row.request, state),
+            constraint=constraint,
+            proposers=self.services.proposing.open(row.request, state, constraint),
             sampler=self._sampler(row.request, key.sample),
             answer=Answer(row.request, key.sample, self.services.tokenizer),
             clock=Clock(row.clock.admitted),
@@ -86,9 +85,6 @@ class RowOpener:
             return constraint
         marker = services.tokenizer.encode(reasoning.end)
         return after(marker, constraint, eos_ids=services.eos_ids, vocab_size=services.facts.vocab_size)
-
-    def _drafting(self, request: Request, state: RowState) -> RowDrafting | None:
-        return None if self.services.drafting is None else self.services.drafting.open(request, state)
 
     def _sampler(self, request: Request, sample: int) -> RowSampler:
         return row_sampler(

@@ -14,7 +14,7 @@ import mlx.core as mx
 
 from phyla.draft.span import Observed
 from phyla.draft.verify import Plan, RowRound, Verdict, plan, settle, verify
-from phyla.engine.drafting import Drafting
+from phyla.engine.proposing import Proposed, Proposing
 from phyla.engine.row import Row
 from phyla.engine.trace import Trace
 from phyla.model.binding import ModelBinding
@@ -29,6 +29,7 @@ Seat = Callable[[Sequence[Row]], list[Row]]
 class _Window:
     row: Row
     plan: Plan
+    proposed: Proposed | None
 
     @property
     def num_tokens(self) -> int:
@@ -38,9 +39,9 @@ class _Window:
 class Rounds:
     """Runs rounds for one model."""
 
-    def __init__(self, binding: ModelBinding, drafting: Drafting, trace: Trace, *, vectorised_sampling: bool) -> None:
+    def __init__(self, binding: ModelBinding, proposing: Proposing, trace: Trace, *, vectorised_sampling: bool) -> None:
         self._binding = binding
-        self._drafting = drafting
+        self._proposing = proposing
         self._trace = trace
         self._vectorised = vectorised_sampling
 
@@ -58,6 +59,9 @@ class Rounds:
         is_plain = max(counts) == 1
         if not is_plain:
             party.open_window(counts)
+            for window in windows:
+                # A wider window than one keeps the tokens, not the bits.
+                window.row.is_exact = False
         step = self._step(windows, route)
         output = self._binding.forward(step, party.states())
         for window in windows:
@@ -68,14 +72,17 @@ class Rounds:
         for place, (window, verdict) in enumerate(zip(windows, verdicts, strict=True)):
             self._tell(window, verdict, _taps(output.taps, place * step.width, verdict.num_kept))
             window.row.num_computed += verdict.num_kept
-        self._drafting.costs.record(len(windows), max(counts), time.perf_counter() - began)
+        self._proposing.timed(len(windows), max(counts), time.perf_counter() - began)
         return sum(counts)
 
     def _planned(self, rows: Sequence[Row]) -> list[_Window]:
         """Windows of the rows whose constraint could be asked; the others fail alone."""
-        spans = self._drafting.propose(rows)
+        found = self._proposing.propose(rows)
         windows = []
         for index, row in enumerate(rows):
+            if row.has_ended:
+                continue
+            proposed = found.get(index)
             round_ = RowRound(
                 sampler=row.sampler,
                 history=row.history,
@@ -85,7 +92,7 @@ class Rounds:
                 constraint=row.constraint,
             )
             try:
-                windows.append(_Window(row, plan(round_, spans.get(index))))
+                windows.append(_Window(row, plan(round_, None if proposed is None else proposed.span), proposed))
             except Exception as error:
                 row.fail(error)
         return windows
@@ -96,21 +103,23 @@ class Rounds:
         width = widest if route == "exact" else width_class(widest)
         ids = [[*window.plan.tokens, *[0] * (width - window.num_tokens)] for window in windows]
         wanted = [
-            place * width + position for place, window in enumerate(windows) for position in range(window.num_tokens)
+            place * width + position
+            for place, window in enumerate(windows)
+            for position in range(len(window.plan.context), window.num_tokens)
         ]
         return StepInput(
             ids=mx.array(ids, dtype=mx.int32),
             num_real=tuple(window.num_tokens for window in windows),
             offsets=tuple(window.row.num_computed for window in windows),
             route=route,
-            taps=self._drafting.provider.facts.taps,
+            taps=self._proposing.taps,
             wanted=None if width == 1 else mx.array(wanted, dtype=mx.int32),
         )
 
     def _judged(self, windows: Sequence[_Window], logits: mx.array) -> list[Verdict]:
         """Draw, wait, walk; emitted tokens go to their rows."""
         plans = [window.plan for window in windows]
-        acceptance = self._drafting.acceptance
+        acceptance = self._proposing.acceptance
         chosen = verify(plans, logits, acceptance=acceptance, vectorised=self._vectorised)
         wanted = [draw.sampler.params.num_logprobs for one in plans for draw in one.draws]
         captures = capture(chosen.logprobs, chosen.tokens, wanted)
@@ -119,22 +128,24 @@ class Rounds:
         verdicts = []
         start = 0
         for window in windows:
-            stop = start + window.num_tokens
+            stop = start + len(window.plan.draws)
             failure = next((chosen.failures[place] for place in range(start, stop) if place in chosen.failures), None)
             verdict = settle(window.plan, ids[start:stop], failure=failure)
-            _emit(window.row, verdict, captures[start:stop])
+            _emit(window.row, verdict, [None] * len(window.plan.context) + captures[start:stop])
             verdicts.append(verdict)
             start = stop
         return verdicts
 
     def _tell(self, window: _Window, verdict: Verdict, taps: dict[Tap, mx.array]) -> None:
-        drafting = window.row.drafting
-        if drafting is None:
+        proposers = window.row.proposers
+        if proposers is None:
             return
-        self._trace.verified(window.row.key, window.plan.drafts, verdict)
-        drafting.verified(window.row.history, verdict)
+        source = None if window.proposed is None else window.proposed.source or proposers.usage.method
+        self._trace.verified(window.row.key, window.plan.drafts, verdict, source)
+        proposers.verified(window.row.history, verdict, window.proposed)
         kept = window.plan.tokens[: verdict.num_kept]
-        drafting.observe(Observed(kept, window.row.num_computed, verdict.num_drafted, verdict.num_accepted, taps=taps))
+        step = Observed(kept, window.row.num_computed, verdict.num_drafted, verdict.num_accepted, taps=taps)
+        proposers.observe(step, window.proposed)
 
 
 def _emit(row: Row, verdict: Verdict, captures: Sequence[Capture | None]) -> None:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from phyla.draft.constraint import Constraint
-    from phyla.engine.drafting import RowDrafting
     from phyla.engine.drawn import Drawn
     from phyla.engine.party import Party
+    from phyla.engine.proposing import RowProposers
     from phyla.kv.row_state import RowState
     from phyla.model.binding import Forward
     from phyla.sampling.sampler import RowSampler
@@ -62,7 +62,7 @@ class Row:
     eos_ids: frozenset[int]
     clock: Clock
     constraint: Constraint | None = None
-    drafting: RowDrafting | None = None
+    proposers: RowProposers | None = None
     num_cached: int = 0
     history: list[int] = field(default_factory=list)
     num_drawn: int = 0
@@ -111,6 +111,10 @@ class Row:
         """Ids that end the row."""
         return frozenset() if self.request.sampling.ignore_eos else self.eos_ids
 
+    def wants_round(self, num_rows: int) -> bool:
+        """Whether its next step, of so many rows, must be a round of its own rather than one of the pipeline."""
+        return self.proposers is not None and self.proposers.wants_round(num_rows, is_unread=self.pending is not None)
+
     @property
     def mask(self) -> npt.NDArray[np.int32] | None:
         """What may come next, where something restricts it."""
@@ -124,8 +128,8 @@ class Row:
             self.note_computed(token_id)
         self.pending = None
         is_end = token_id in self.ending_ids
-        if self.drafting is not None:
-            self.drafting.stepped_plainly(self.history, num_emitted=0 if is_end else 1)
+        if self.proposers is not None:
+            self.proposers.stepped_plainly(self.history, num_emitted=0 if is_end else 1)
         if is_end:
             self.reason = "stop"
             return
@@ -141,8 +145,8 @@ class Row:
     def note_computed(self, token_id: int) -> None:
         """A plain step's input is in the state now."""
         self.state.record((token_id,))
-        if self.drafting is not None:
-            self.drafting.observe(Observed((token_id,), start=self.state.num_tokens - 1))
+        if self.proposers is not None:
+            self.proposers.observe(Observed((token_id,), start=self.state.num_tokens - 1))
 
     def fail(self, error: Exception) -> None:
         """The first failure is the one reported."""

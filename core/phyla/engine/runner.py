@@ -10,9 +10,9 @@ from typing import Literal
 import mlx.core as mx
 
 from phyla.draft.span import Observed
-from phyla.engine.drafting import Drafting
 from phyla.engine.drawn import draw
 from phyla.engine.party import Party
+from phyla.engine.proposing import Proposing
 from phyla.engine.rounds import Rounds
 from phyla.engine.row import Chunk, Pending, Row, in_one_batch
 from phyla.engine.scheduler import PrefillPiece
@@ -56,16 +56,10 @@ class Runner:
     What fails on the way fails its rows (`Row.error`), never the runner.
     """
 
-    def __init__(
-        self, binding: ModelBinding, options: RunnerOptions, trace: Trace, drafting: Drafting | None = None
-    ) -> None:
+    def __init__(self, binding: ModelBinding, options: RunnerOptions, trace: Trace, proposing: Proposing) -> None:
         self._binding = binding
-        self._drafting = drafting
-        self._rounds = (
-            None
-            if drafting is None
-            else Rounds(binding, drafting, trace, vectorised_sampling=options.vectorised_sampling)
-        )
+        self._proposing = proposing
+        self._rounds = Rounds(binding, proposing, trace, vectorised_sampling=options.vectorised_sampling)
         self._options = options
         self._layout = binding.facts.layout
         self._shared = Party(LoopGroup(self._layout))
@@ -90,9 +84,9 @@ class Runner:
             return False
         row.state.record(row.chunk.ids)
         row.num_computed += len(row.chunk.ids)
-        if row.drafting is not None:
+        if row.proposers is not None:
             start = row.num_computed - len(row.chunk.ids)
-            row.drafting.observe(Observed(row.chunk.ids, start, is_prefill=True, taps=forward.output.taps))
+            row.proposers.observe(Observed(row.chunk.ids, start, is_prefill=True, taps=forward.output.taps))
         row.chunk = None
         mx.clear_cache()
         return True
@@ -114,7 +108,7 @@ class Runner:
         if is_synced:
             mx.synchronize()
         try:
-            if self._rounds is not None and any(row.drafting and row.drafting.wants_round(len(rows)) for row in rows):
+            if any(row.wants_round(len(rows)) for row in rows):
                 self._read([row for row in rows if row.pending is not None])
                 num_computed = self._rounds.run(
                     [row for row in rows if row.wants_step],
@@ -142,8 +136,8 @@ class Runner:
         self._read(unread)
         if logits is not None:
             self._draw(going, logits, reads_at_once=reads_at_once or self._options.no_pipeline)
-        if self._drafting is not None and going and unread:
-            self._drafting.costs.record(len(going), 1, time.perf_counter() - began)
+        if going and unread:
+            self._proposing.timed(len(going), 1, time.perf_counter() - began)
 
     def leave(self, row: Row) -> None:
         """The row is done: its seat is free, and a chunk under way is dropped whole."""
@@ -195,7 +189,7 @@ class Runner:
             num_real=(len(ids),),
             offsets=(piece.start,),
             route=piece.route,
-            taps=() if row.drafting is None or self._drafting is None else self._drafting.provider.facts.taps,
+            taps=() if row.proposers is None else self._proposing.taps,
         )
         return Chunk(self._binding.start(step, row.party.states()), ids)
 

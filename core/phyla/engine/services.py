@@ -11,7 +11,7 @@ from phyla.errors import ConstraintError
 if TYPE_CHECKING:
     from phyla.draft.constraint import Constraint
     from phyla.engine.admission import Admission
-    from phyla.engine.drafting import Drafting
+    from phyla.engine.proposing import Proposing
     from phyla.engine.records import Record
     from phyla.engine.reuse import PrefixReuse
     from phyla.engine.trace import Trace
@@ -62,4 +62,4 @@ class Services:
 
     trace: Trace
     open_constraint: OpenConstraint
-    drafting: Drafting | None = None
+    proposing: Proposing

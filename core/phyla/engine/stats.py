@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def engine_stats(
-    spec: EngineSpec, counters: Counters, num_waiting: int, prompt_cache: Mapping[str, Any], method: str | None
+    spec: EngineSpec, counters: Counters, num_waiting: int, prompt_cache: Mapping[str, Any], proposing: str | None
 ) -> Mapping[str, Any]:
-    """JSON values; `speculation` is None where nothing drafts. Bytes under `batch` are what running rows may come to
+    """JSON values; `speculation` is None where nothing proposes. Bytes under `batch` are what running rows may come to
     store, not what they store now."""
     settings, admission = spec.settings, spec.admission
     is_batched = settings.batch > 1
@@ -53,7 +53,7 @@ def engine_stats(
         },
         "steps": {"decode": counters.num_steps, "shared": counters.num_shared_steps},
         "prompt_cache": dict(prompt_cache),
-        "speculation": None if method is None else _speculation(method, counters),
+        "speculation": None if proposing is None else _speculation(proposing, counters),
     }
 
 

@@ -110,13 +110,14 @@ class Trace:
                 self._lanes = lanes
                 self.line("lane", "membership", route=route, rows=list(lanes[1:]))
 
-    def verified(self, key: RowKey, drafts: Sequence[int], verdict: Verdict) -> None:
-        """One row's window."""
+    def verified(self, key: RowKey, drafts: Sequence[int], verdict: Verdict, source: str | None) -> None:
+        """One row's window, and whose drafts were in it."""
         self.line(
             "spec",
             "verified",
             request=key.request_id,
             sample=key.sample,
+            source=source,
             drafted=verdict.num_drafted,
             accepted=verdict.num_accepted,
             drafts=list(drafts),

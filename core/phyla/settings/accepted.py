@@ -10,7 +10,6 @@ from phyla.settings.section import PREFIX
 
 _NOT_BUILT = "packing prefill and decode into one forward isn't built; they interleave as separate forwards"
 _NO_SWITCH = "no such switch is needed here"
-_NO_JUMP = "what a grammar forces isn't proposed ahead; each of its tokens is a step of its own"
 _REMOVED = "removed upstream, no effect"
 
 ACCEPTED_LEVERS: Mapping[str, str] = MappingProxyType(
@@ -20,8 +19,6 @@ ACCEPTED_LEVERS: Mapping[str, str] = MappingProxyType(
         "MIXED_PACKED_MLP": _NOT_BUILT,
         "PREFILL_TAIL_SPLIT": "a prompt's last token is always a step of its own",
         "BATCH_EXTEND": "joining a running batch always costs the same here",
-        "GRAMMAR_JUMP": _NO_JUMP,
-        "GRAMMAR_DRAFT_TOKENS": _NO_JUMP,
         "QWEN_SPEC_KV4": _NO_SWITCH,
         "FRAME_EXTRACT": _NO_SWITCH,
         "LIBMLXC": _NO_SWITCH,

@@ -24,7 +24,10 @@ ODD_BITS = (0x7FC00001, 0xFFC12345, 0x7F800000, 0x80000000, 0x00000001, 0x3F8000
 """Float32 bit patterns that a careless copy changes: NaNs with a payload, an infinity, minus zero, a denormal."""
 
 inherited = settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.differing_executors]
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],
 )
 
 

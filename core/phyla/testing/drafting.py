@@ -82,7 +82,7 @@ class Transcript:
 
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
-    """Of each emitted token, from its own position."""
+    """Of each token that was drawn, from its own position."""
 
     computed: tuple[int, ...]
     """What the target's state would hold at the end."""
@@ -122,14 +122,16 @@ def generate(
             constraint,
         )
         planned = plan(row, source.propose(history, row.room) if source is not None else None)
-        rows = [model.logits([*history, *planned.drafts[:position]]) for position in range(len(planned.drafts) + 1)]
+        entered = [*history, *planned.context]
+        rows = [model.logits([*entered, *planned.drafts[:position]]) for position in range(len(planned.drafts) + 1)]
         chosen = verify([planned], mx.stack(rows), acceptance=acceptance)
         ids: list[int] = chosen.tokens.tolist()  # type: ignore[assignment]
         verdict = settle(planned, ids, failure=chosen.failures.get(0), goes_on=goes_on)
         kept = planned.tokens[: verdict.num_kept]
         computed.extend(kept)
         history.extend(verdict.tokens)
-        logprobs.extend(float(np.array(chosen.logprobs[i, token])) for i, token in enumerate(verdict.tokens))
+        drawn = verdict.tokens[verdict.num_asserted :]
+        logprobs.extend(float(np.array(chosen.logprobs[i, token])) for i, token in enumerate(drawn))
         verdicts.append(verdict)
         usage.record(
             num_drafted=verdict.num_drafted, num_accepted=verdict.num_accepted, num_emitted=len(verdict.tokens)

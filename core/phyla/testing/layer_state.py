@@ -31,7 +31,10 @@ WIDTHS = (1, 1, 1, 2, 4, 8, 17)
 PAD_IDS = (0, NUM_TOKEN_IDS - 1)
 
 inherited = settings(
-    max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.differing_executors]
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],
 )
 """A property of a suite runs once per subclass; the same examples each time, so that a failure comes back."""
 

@@ -102,7 +102,7 @@ def test_a_file_without_room_for_a_length_is_refused(tmp_path: Path, num_bytes: 
 
 
 @given(kept=st.integers(0, 200))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path: Path, kept: int) -> None:
     whole = write_floats(tmp_path / "whole.safetensors", ["a", "b", "c"]).read_bytes()
     path = tmp_path / "model.safetensors"
@@ -140,14 +140,18 @@ entries = st.fixed_dictionaries(
 
 
 @given(header=st.dictionaries(st.sampled_from(["a", "b", "c"]), entries, max_size=3), num_bytes=st.integers(0, 40))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=300)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=300
+)
 def test_whatever_we_accept_the_format_accepts(tmp_path: Path, header: dict[str, Any], num_bytes: int) -> None:
     path = write_header(tmp_path / "model.safetensors", header, b"\0" * num_bytes)
     assert not accepted_by_us(path) or accepted_by_the_format(path)
 
 
 @given(data=st.binary(max_size=120), offset=st.integers(0, 120))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=300)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=300
+)
 def test_scribbling_over_a_file_never_raises_anything_else(tmp_path: Path, data: bytes, offset: int) -> None:
     whole = bytearray(write_floats(tmp_path / "whole.safetensors", ["a", "b"]).read_bytes())
     whole[offset : offset + len(data)] = data

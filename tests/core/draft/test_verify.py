@@ -264,3 +264,69 @@ def test_usage_adds_up():
     assert sum(report["acceptanceLengths"]) == report["rounds"] == report["targetCalls"] == len(got.verdicts)
     assert report["tokensPerForward"] == len(got.tokens) / report["targetCalls"]
     assert report["forwardsSaved"] == len(got.tokens) - report["targetCalls"]
+
+
+class Asserting:
+    """Asserts `span` once, after so many emitted tokens."""
+
+    def __init__(self, span, after):
+        self.span = tuple(span)
+        self.length = len(PROMPT) + after
+
+    def propose(self, history, room):
+        return Span(self.span[:room], kind="asserted") if len(history) == self.length else None
+
+    def observe(self, step):
+        pass
+
+
+def asserting(params, span, after=3, num_tokens=12, **options):
+    return generate(
+        MODEL,
+        sampler_of(params),
+        PROMPT,
+        num_tokens,
+        eos_ids=frozenset([EOS]),
+        source=Asserting(span, after),
+        **options,
+    )
+
+
+@pytest.mark.parametrize("params", SETTINGS)
+def test_an_asserted_span_enters_as_if_it_had_been_drawn(params):
+    """What comes after it is drawn at the step of its own position, from a history that has the span in it."""
+    got = asserting(params, [8, 9, 8], after=0)
+
+    assert got.tokens[:3] == (8, 9, 8)
+    history = [*PROMPT, 8, 9, 8]
+    again = plan(RowRound(sampler_of(params), history, step=3, room=6, eos_ids=frozenset([EOS])))
+    chosen = verify([again], MODEL.logits(history)[None]).tokens.tolist()
+    assert settle(again, chosen).tokens == got.tokens[3:4]
+    assert got.computed == tuple([*PROMPT, *got.tokens][: len(got.computed)])
+
+
+def test_an_asserted_span_costs_one_step_and_is_no_draft():
+    got = asserting(GREEDY, [8, 9, 8])
+    [round_] = [one for one in got.verdicts if one.num_asserted]
+    assert (round_.num_asserted, round_.num_drafted, round_.num_accepted, len(round_.tokens)) == (3, 0, 0, 4)
+
+
+def test_an_asserted_span_ends_before_end_of_sequence_and_at_the_cap():
+    assert EOS not in asserting(GREEDY, [8, EOS, 9]).tokens
+    cut = asserting(GREEDY, [8, 9, 8, 9, 8, 9], num_tokens=5)
+    assert cut.tokens[3:] == (8, 9)
+    assert cut.verdicts[-1].ended == "length"
+
+
+def test_an_asserted_span_is_cut_where_the_constraint_forbids_it():
+    words = WordList([[10, 11, 12, 13, 14], [10, 11, 12, 20]], eos_ids=[EOS], vocab_size=VOCAB)
+    got = asserting(GREEDY, [12, 30], after=2, constraint=words.open())
+    assert got.tokens in ((10, 11, 12, 13, 14), (10, 11, 12, 20))
+    whole = asserting(GREEDY, [12, 13, 14, 15], after=2, constraint=words.open())
+    assert (whole.tokens, whole.verdicts[-1].ended) == ((10, 11, 12, 13, 14), "satisfied")
+
+
+def test_a_stop_string_inside_an_asserted_span_ends_the_row_there():
+    got = asserting(GREEDY, [8, 9, 10], goes_on=lambda token_id: token_id != 9)
+    assert got.tokens[3:] == (8, 9)
+    assert got.verdicts[-1].num_asserted == 2

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from phyla.engine.drafting import Drafting
+from phyla.engine.proposing import ProposingOptions
 from phyla.engine.records import StepFinished
 from phyla.engine.trace import TraceSettings
 from phyla.errors import ConstraintError
@@ -32,12 +33,9 @@ def with_drafts(spec, script, *, taps=(), is_adaptive=False, most_tokens=4, prov
     loading = spec.load
 
     def load():
-        drafting = Drafting(
-            "scripted", provider, most_tokens, is_adaptive=is_adaptive, form_changes=frozenset(form_changes)
-        )
-        return replace(loading(), drafting=drafting)
+        return replace(loading(), drafting=Drafting("scripted", provider, most_tokens, is_adaptive=is_adaptive))
 
-    return replace(spec, load=load), provider
+    return replace(spec, load=load, proposing=ProposingOptions(form_changes=frozenset(form_changes))), provider
 
 
 def answers(spec, requests):

@@ -119,7 +119,9 @@ def accepted(path: Path) -> bool:
 
 
 @given(share=st.floats(0, 0.999))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=60
+)
 def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path: Path, honest: bytes, share: float) -> None:
     path = tmp_path / "x.gguf"
     path.write_bytes(honest[: int(len(honest) * share)])
@@ -127,7 +129,9 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path: Path, honest: by
 
 
 @given(offset=st.integers(0, 12000), data=st.binary(min_size=1, max_size=16))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=200)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=200
+)
 def test_scribbling_over_a_header_never_raises_anything_else(
     tmp_path: Path, honest: bytes, offset: int, data: bytes
 ) -> None:
@@ -149,7 +153,9 @@ def opens(path: Path) -> bool:
 
 
 @given(offset=st.integers(0, 12000), data=st.binary(min_size=1, max_size=16))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=150
+)
 def test_scribbling_over_metadata_gives_a_model_or_a_clear_error(
     tmp_path: Path, honest: bytes, offset: int, data: bytes
 ) -> None:

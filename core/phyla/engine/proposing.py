@@ -1,0 +1,172 @@
+"""Whatever proposes tokens for rows: what a grammar forces, then fills, then the draft method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from phyla.draft.forced import FORCED, ForcedSpans
+from phyla.draft.usage import SpeculationUsage
+
+if TYPE_CHECKING:
+    from phyla.draft.constraint import Constraint
+    from phyla.draft.span import Observed, Span
+    from phyla.draft.verify import Acceptance, Verdict
+    from phyla.engine.drafting import Drafting, RowDrafting
+    from phyla.engine.row import Row
+    from phyla.kv.row_state import RowState
+    from phyla.model.step import Tap
+    from phyla.request import Request
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """A span, and who it is from."""
+
+    span: Span
+    source: str | None = None
+    """None is the draft method."""
+
+
+@dataclass
+class RowProposers:
+    """What proposes for one row: the first span wins a round, and everybody hears what became of it."""
+
+    usage: SpeculationUsage
+    forced: ForcedSpans | None = None
+    method: RowDrafting | None = None
+
+    def wants_round(self, num_rows: int, *, is_unread: bool) -> bool:
+        """Whether the next step must be a round of its own rather than one of the pipeline.
+
+        Args:
+            num_rows: that step together.
+            is_unread: a token was drawn that no constraint has heard of. If something is forced now, that is the token.
+        """
+        if self._is_forced(2 if is_unread else 1):
+            return True
+        return self.method is not None and self.method.wants_round(num_rows)
+
+    def from_host(self, history: Sequence[int], room: int) -> Proposed | None:
+        """The first span of those who need no look at the other rows.
+
+        Raises:
+            ConstraintError: the row's constraint failed.
+        """
+        span = None if self.forced is None else self.forced.propose(history, room)
+        return None if span is None else Proposed(span, FORCED)
+
+    def stepped_plainly(self, history: Sequence[int], *, num_emitted: int) -> None:
+        """A token came out of the pipeline, without a proposal."""
+        self.usage.record(num_drafted=0, num_accepted=0, num_emitted=num_emitted)
+        if self.method is not None:
+            self.method.stepped(history, num_emitted=num_emitted)
+
+    def verified(self, history: Sequence[int], verdict: Verdict, proposed: Proposed | None) -> None:
+        """A round of this row ended."""
+        source = None if proposed is None else proposed.source
+        self.usage.record(
+            num_drafted=verdict.num_drafted,
+            num_accepted=verdict.num_accepted,
+            num_emitted=len(verdict.tokens),
+            source=source,
+        )
+        if self.method is None:
+            return
+        if source is None:
+            self.method.verified(history, verdict)
+        else:
+            # Others' spans are no evidence of how the method's would have fared.
+            self.method.stepped(history, num_emitted=len(verdict.tokens))
+
+    def observe(self, step: Observed, proposed: Proposed | None = None) -> None:
+        """The row computed some tokens, those of a verified span among them."""
+        if self.method is not None:
+            is_own = proposed is None or proposed.source is None
+            self.method.observe(step if is_own else replace(step, num_drafted=0, num_accepted=0))
+
+    def _is_forced(self, num_tokens: int) -> bool:
+        try:
+            return self.forced is not None and self.forced.promises(num_tokens)
+        except Exception:
+            # A round asks again, where the failure is this row's alone.
+            return True
+
+
+@dataclass(frozen=True)
+class ProposingOptions:
+    """What proposes beside the draft method."""
+
+    most_forced: int = 0
+    """Most tokens that a grammar forces which are proposed at once; 0 proposes none."""
+
+    form_changes: frozenset[int] = frozenset()
+    """Row lengths at which a KV scheme of the model begins to encode."""
+
+
+@dataclass(frozen=True)
+class Proposing:
+    """The engine's own. On the engine thread."""
+
+    drafting: Drafting | None = None
+    options: ProposingOptions = ProposingOptions()
+
+    @property
+    def name(self) -> str | None:
+        """What `/stats` calls it; None if nothing ever proposes."""
+        if self.drafting is not None:
+            return self.drafting.method
+        return FORCED if self.options.most_forced else None
+
+    @property
+    def acceptance(self) -> Acceptance:
+        return "exact" if self.drafting is None else self.drafting.acceptance
+
+    @property
+    def taps(self) -> tuple[Tap, ...]:
+        """Hidden rows that somebody wants to observe."""
+        return () if self.drafting is None else self.drafting.provider.facts.taps
+
+    def open(self, request: Request, state: RowState, constraint: Constraint | None) -> RowProposers | None:
+        """A row's own, or None if nobody would ever propose for it."""
+        forced = None
+        if constraint is not None and self.options.most_forced:
+            forced = ForcedSpans(constraint, self.options.most_forced)
+        if self.drafting is None and forced is None:
+            return None
+        usage = SpeculationUsage(FORCED if self.drafting is None else self.drafting.method)
+        method = None if self.drafting is None else self.drafting.open(request, state, usage)
+        return RowProposers(usage, forced, method)
+
+    def propose(self, rows: Sequence[Row]) -> dict[int, Proposed]:
+        """Spans by the index of their row; rows that want none have none, and one whose constraint fails has ended."""
+        found: dict[int, Proposed] = {}
+        rooms = [self._room(row) for row in rows]
+        for index, row in enumerate(rows):
+            if row.proposers is None or rooms[index] < 1:
+                continue
+            try:
+                proposed = row.proposers.from_host(row.history, rooms[index])
+            except Exception as error:
+                row.fail(error)
+                continue
+            if proposed is not None:
+                found[index] = proposed
+        if self.drafting is not None:
+            left = {index: rooms[index] for index, row in enumerate(rows) if index not in found and not row.has_ended}
+            spans = self.drafting.propose(rows, left)
+            found |= {index: Proposed(span) for index, span in spans.items()}
+        return found
+
+    def timed(self, num_rows: int, width: int, seconds: float) -> None:
+        """A step of so many rows took so long."""
+        if self.drafting is not None:
+            self.drafting.costs.record(num_rows, width, seconds)
+
+    def _room(self, row: Row) -> int:
+        """Most tokens to propose: the last one that a row may emit comes from the target itself."""
+        room = row.max_tokens - row.num_emitted - 1
+        # Past the next change of form, plain decoding meets encoded tokens, so a window stays on this side of it.
+        ahead = [length for length in self.options.form_changes if length > row.num_computed]
+        return min(room, min(ahead) - row.num_computed - 1) if ahead else room
