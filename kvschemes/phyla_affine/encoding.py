@@ -12,14 +12,20 @@ from phyla_affine.spec import LayerForm, quantised_planes
 
 if TYPE_CHECKING:
     from phyla.kv import LayerSpec, Plane
+    from phyla.kv.encoded.encoding import Stored
     from phyla.kv.plain.columns import Planes
     from phyla.kv.plain.visible import KernelMask
 
-Products = Literal["quantised", "dequantised"]
-"""How scores and outputs are taken: by MLX's quantised matmul, or tile by tile from dequantised columns, where that
-matmul has no kernel for four axes (CUDA) or a slow one (CPU)."""
+Products = Literal["quantised", "tiled", "dense"]
+"""How scores and outputs are taken.
+
+By MLX's quantised matmul. Or, where that has no kernel for four axes (CUDA) or a slow one (CPU), from dequantised
+columns: tile by tile, or all at once with the fused kernel, a dozen launches per layer instead of a hundred.
+"""
 
 TILE_TOKENS = 2048
+MOST_DENSE_BYTES = 1 << 30
+"""Of one layer's dequantised keys and values; rows that would need more are attended to in tiles."""
 
 
 class AffineEncoding:
@@ -28,16 +34,24 @@ class AffineEncoding:
     Args:
         layer: whose keys and values.
         form: bits and group size.
-        products: what the device has.
-        fused_prefill: attend from dequantised columns with the fused kernel where a step has several queries.
+        products: what goes well on the device.
+        fused_prefill: attend as "dense" does where a step has several queries, whatever `products` says.
     """
 
     def __init__(
-        self, layer: LayerSpec, form: LayerForm, products: Products = "quantised", *, fused_prefill: bool = False
+        self,
+        layer: LayerSpec,
+        form: LayerForm,
+        products: Products = "quantised",
+        *,
+        fused_prefill: bool = False,
+        most_dense_bytes: int = MOST_DENSE_BYTES,
     ) -> None:
         self._form = form
         self._products = products
         self._fused_prefill = fused_prefill
+        self._most_dense = most_dense_bytes
+        self._numbers_per_token = sum(plane.num_heads * plane.width for plane in layer.planes)
         self.planes: Sequence[Plane] = quantised_planes((layer.plane("keys"), layer.plane("values")), form)
 
     def encode(self, keys: mx.array, values: mx.array) -> Planes:
@@ -46,23 +60,30 @@ class AffineEncoding:
     def attend(
         self,
         queries: mx.array,
-        planes: Planes,
+        stored: Stored,
         mask: KernelMask,
         *,
         scale: float,
         softcap: float | None,
         sinks: mx.array | None,
     ) -> mx.array:
-        keys, values = planes[:3], planes[3:]
-        if self._fused_prefill and queries.shape[2] > 1:
-            dense = self._dequantise(keys), self._dequantise(values)
-            return attend(queries, *dense, mask, scale=scale, softcap=softcap, sinks=sinks)
         B, H, L, D = queries.shape
+        if self._is_dense(stored, L, queries.dtype):
+            whole = stored.decoded(lambda planes: (self._dequantise(planes[:3]), self._dequantise(planes[3:])))
+            return attend(queries, whole[0], whole[1], mask, scale=scale, softcap=softcap, sinks=sinks)
+        keys, values = stored.planes[:3], stored.planes[3:]
         K = keys[0].shape[1]
         # The order of mlx-lm's operations, which decides the low bits: scale, scores, mask, softmax, output.
         grouped = (queries * scale).reshape(B, K, H // K, L, D)
         weights = attention_weights(self._scores(grouped, keys), mask, softcap=softcap, sinks=sinks)
         return self._mixed(weights, values).reshape(B, H, L, -1)
+
+    def _is_dense(self, stored: Stored, width: int, dtype: mx.Dtype) -> bool:
+        if self._fused_prefill and width > 1:
+            return True
+        return (
+            self._products == "dense" and self._numbers_per_token * dtype.size * stored.num_columns <= self._most_dense
+        )
 
     def _scores(self, queries: mx.array, keys: Planes) -> mx.array:
         if self._products == "quantised":

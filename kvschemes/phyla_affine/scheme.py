@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     from phyla.backend import BackendFacts
     from phyla.kv import Layout
 
+    from phyla_affine.encoding import Products
+
 FormOf = Callable[[LayerSpec], LayerForm]
-Tiled = frozenset[str]
-"""Devices on which columns are dequantised in tiles."""
+ProductsOn = Callable[[str], "Products"]
+"""How a device takes scores and outputs."""
 
 
 def affine_scheme(settings: Settings) -> KVScheme:
@@ -43,43 +45,49 @@ def affine_scheme(settings: Settings) -> KVScheme:
         group_size=settings.section(AffineSettings).group_size, start=start, is_fused=is_fused is True
     )
     config = ConfigSpec(start=start, is_fused=is_fused is not False)
-    # MLX's quantised matmul is scalar code on a CPU: one token over 4096 took 37 ms per layer of the starter, tiles of
-    # dense columns 5 (2 cores, loaded). It has mlx-lm's bits, so only a route that doesn't promise them avoids it.
-    tiled = frozenset({"cuda", "cpu"} if selection.route == "fast" else {"cuda"})
+
+    def products_on(device: str) -> Products:
+        # MLX's quantised matmul has mlx-lm's bits, and no kernel for four axes on CUDA. On a CPU it is scalar code: one
+        # token over 4096 took 37 ms per layer of the starter, tiles of dense columns 5 (2 cores, loaded); only a route
+        # that doesn't promise those bits avoids it there.
+        if device == "cuda":
+            return "tiled" if is_fused is False else "dense"
+        return "tiled" if device == "cpu" and selection.route == "fast" else "quantised"
 
     def parse(text: str) -> KVScheme:
         of_file = parsed_config(text, config)
-        chosen = _uniform(parsed(text, uniform), tiled) if of_file is None else _following_file(of_file, tiled)
+        chosen = (
+            _uniform(parsed(text, uniform), products_on) if of_file is None else _following_file(of_file, products_on)
+        )
         return replace(chosen, parse=parse)
 
-    return replace(_uniform(uniform, tiled), parse=parse, aliases={"4": "4", "8": "8", CONFIG: CONFIG})
+    return replace(_uniform(uniform, products_on), parse=parse, aliases={"4": "4", "8": "8", CONFIG: CONFIG})
 
 
-def _uniform(spec: UniformSpec, tiled: Tiled) -> KVScheme:
-    return _scheme(spec, lambda layer: spec.form(_planes(layer)), tiled)
+def _uniform(spec: UniformSpec, products_on: ProductsOn) -> KVScheme:
+    return _scheme(spec, lambda layer: spec.form(_planes(layer)), products_on)
 
 
-def _following_file(spec: ConfigSpec, tiled: Tiled) -> KVScheme:
+def _following_file(spec: ConfigSpec, products_on: ProductsOn) -> KVScheme:
     def for_checkpoint(checkpoint: Checkpoint, layout: Layout) -> KVScheme:
         found = read_config(checkpoint.sidecar(FILE_NAME), layout)
         if spec.digest not in (None, found.digest):
             raise SettingsError(f"{FILE_NAME} has changed since the plan was made. Plan again.")
-        return _scheme(replace(spec, digest=found.digest), lambda layer: found.forms[layer.index], tiled)
+        return _scheme(replace(spec, digest=found.digest), lambda layer: found.forms[layer.index], products_on)
 
     # Nobody asks it about layers before it knows the file.
-    return replace(_uniform(UniformSpec(), tiled), spec=str(spec), for_checkpoint=for_checkpoint)
+    return replace(_uniform(UniformSpec(), products_on), spec=str(spec), for_checkpoint=for_checkpoint)
 
 
-def _scheme(spec: UniformSpec | ConfigSpec, form_of: FormOf, tiled: Tiled) -> KVScheme:
+def _scheme(spec: UniformSpec | ConfigSpec, form_of: FormOf, products_on: ProductsOn) -> KVScheme:
     def supports(layer: LayerSpec, backend: BackendFacts) -> Support:
         reason = misfit(form_of(layer), _planes(layer))
         return SUPPORTED if reason is None else refused(reason)
 
     def create(layer: LayerSpec, backend: BackendFacts, dtype: str) -> LayerState:
-        from phyla_affine.encoding import AffineEncoding, Products
+        from phyla_affine.encoding import AffineEncoding
 
-        products: Products = "dequantised" if backend.device in tiled else "quantised"
-        encoding = AffineEncoding(layer, form_of(layer), products, fused_prefill=spec.is_fused)
+        encoding = AffineEncoding(layer, form_of(layer), products_on(backend.device), fused_prefill=spec.is_fused)
         return create_encoded(layer, encoding, spec.start)
 
     def bytes_per_token(layer: LayerSpec, dtype: str) -> float:

@@ -7,10 +7,11 @@ bf16. Decodes everything it attends to, so it costs more speed. Full attention l
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from phyla import KVScheme, Settings, hookimpl
-from phyla.kv import FULL, SUPPORTED, LayerSpec, LayerState, Support, refused
+from phyla.kv import FULL, SUPPORTED, LayerSpec, LayerState, Plane, Support, refused
 from phyla.kv.encoded import create_encoded, encoded_bytes_per_token
 from phyla.selection.settings import SelectionSettings
 
@@ -18,6 +19,8 @@ from phyla_turboquant.spec import TurboSpec, encoded_planes, misfit, parsed
 
 if TYPE_CHECKING:
     from phyla.backend import BackendFacts
+
+    from phyla_turboquant.encoding import TurboEncoding
 
 phyla_api = 1
 
@@ -37,16 +40,21 @@ def turbo_scheme(default: TurboSpec) -> KVScheme:
 
 
 def _scheme(spec: TurboSpec) -> KVScheme:
+    @cache
+    def encoding_of(keys: Plane, values: Plane, device: str) -> TurboEncoding:
+        # One for all layers and rows of a shape: what it compiles is traced once.
+        from phyla_turboquant.encoding import TurboEncoding
+
+        return TurboEncoding(keys, values, spec, on_cuda=device == "cuda")
+
     def supports(layer: LayerSpec, backend: BackendFacts) -> Support:
         reason = misfit(layer.plane("keys"), layer.plane("values"))
         return SUPPORTED if reason is None else refused(reason)
 
     def create(layer: LayerSpec, backend: BackendFacts, dtype: str) -> LayerState:
-        from phyla_turboquant.encoding import TurboEncoding
-        from phyla_turboquant.rotation import Form
-
-        form: Form = "matrix" if backend.device == "cuda" else "transform"
-        return create_encoded(layer, TurboEncoding(layer, spec, form), spec.start)
+        return create_encoded(
+            layer, encoding_of(layer.plane("keys"), layer.plane("values"), backend.device), spec.start
+        )
 
     def bytes_per_token(layer: LayerSpec, dtype: str) -> float:
         return encoded_bytes_per_token(layer, encoded_planes(layer.plane("keys"), layer.plane("values"), spec), dtype)

@@ -9,8 +9,6 @@ Source:
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import mlx.core as mx
 
 from phyla_turboquant.codebooks import CENTROIDS, boundaries
@@ -46,12 +44,12 @@ class KeyCodec:
         stored = flat.astype(mx.int8) if self._is_signed else packed(flat, self._bits)
         return stored, scale[..., 0].astype(mx.float16), zero[..., 0].astype(mx.float16)
 
-    def decode(self, stored: mx.array, scale: mx.array, zero: mx.array) -> mx.array:
-        """float32 keys."""
+    def decode(self, stored: mx.array, scale: mx.array, zero: mx.array, dtype: mx.Dtype = mx.float32) -> mx.array:
+        """Keys, computed in float32."""
         codes = stored if self._is_signed else unpacked(stored, self._bits)
-        groups = _grouped(codes.astype(mx.float32))
+        groups = _grouped(codes).astype(mx.float32)
         decoded = (groups + zero[..., None].astype(mx.float32)) * scale[..., None].astype(mx.float32)
-        return decoded.reshape(codes.shape)
+        return decoded.astype(dtype).reshape(codes.shape)
 
     def _guarded(
         self, codes: mx.array, scale: mx.array, zero: mx.array, middle: mx.array
@@ -70,8 +68,10 @@ class ValueCodec:
 
     def __init__(self, head_dim: int, bits: int, rotation: Form = "transform") -> None:
         self._bits = bits
-        self._form = rotation
         self._head_dim = head_dim
+        self.rotation = Rotation(head_dim, rotation)
+        self._centroids = mx.array(CENTROIDS[bits])
+        self._boundaries = mx.array(boundaries(bits))
 
     def encode(self, values: mx.array) -> tuple[mx.array, mx.array]:
         """(..., D) to codes (..., D * bits / 8) and root mean squares (..., D / 32), float16."""
@@ -80,26 +80,18 @@ class ValueCodec:
         cells = self._cells(groups / (size + EPSILON)).reshape(values.shape)
         return packed(cells, self._bits), size[..., 0].astype(mx.float16)
 
-    def decode_rotated(self, stored: mx.array, size: mx.array) -> mx.array:
-        """float32 values, still rotated: whoever sums them with weights may rotate the sum back instead of each."""
-        groups = _grouped(self._centroids[unpacked(stored, self._bits)])
-        return (groups * size[..., None].astype(mx.float32)).reshape(*stored.shape[:-1], self._head_dim)
+    def decode_rotated(self, stored: mx.array, size: mx.array, dtype: mx.Dtype = mx.float32) -> mx.array:
+        """Values, still rotated: whoever sums them with weights may rotate the sum back instead of each.
+
+        Computed in float32.
+        """
+        groups = self._centroids[_grouped(unpacked(stored, self._bits))]
+        decoded = (groups * size[..., None].astype(mx.float32)).astype(dtype)
+        return decoded.reshape(*stored.shape[:-1], self._head_dim)
 
     def decode(self, stored: mx.array, size: mx.array) -> mx.array:
         """float32 values."""
         return self.rotation.inverse(self.decode_rotated(stored, size))
-
-    @cached_property
-    def rotation(self) -> Rotation:
-        return Rotation(self._head_dim, self._form)
-
-    @cached_property
-    def _centroids(self) -> mx.array:
-        return mx.array(CENTROIDS[self._bits])
-
-    @cached_property
-    def _boundaries(self) -> mx.array:
-        return mx.array(boundaries(self._bits))
 
     def _cells(self, numbers: mx.array) -> mx.array:
         """How many boundaries lie below each number, by bisection; one on a boundary belongs to the lower cell."""

@@ -8,6 +8,7 @@ CODES_PER_WORD = 8
 """Eight codes of b bits fill b whole bytes, whatever b is."""
 
 BITS_PER_BYTE = 8
+BITS_OF_UINT32 = 32
 
 
 def packed(codes: mx.array, bits: int) -> mx.array:
@@ -26,9 +27,13 @@ def unpacked(stored: mx.array, bits: int) -> mx.array:
     if bits == BITS_PER_BYTE:
         return stored
     *leading, num_bytes = stored.shape
-    grouped = stored.astype(mx.uint64).reshape(*leading, num_bytes // bits, bits)
-    words = mx.sum(grouped << _shifts(BITS_PER_BYTE, bits), axis=-1, keepdims=True)
-    codes: mx.array = (words >> _shifts(bits, CODES_PER_WORD)) & (2**bits - 1)
+    grouped = stored.reshape(*leading, num_bytes // bits, bits)
+    # Byte by byte, not as a sum over them: what is elementwise, a compiler makes one kernel of.
+    holds = mx.uint32 if bits * CODES_PER_WORD <= BITS_OF_UINT32 else mx.uint64
+    words = grouped[..., :1].astype(holds)
+    for place in range(1, bits):
+        words = words | (grouped[..., place : place + 1].astype(holds) << (BITS_PER_BYTE * place))
+    codes: mx.array = (words >> _shifts(bits, CODES_PER_WORD).astype(holds)) & (2**bits - 1)
     return codes.astype(mx.uint8).reshape(*leading, num_bytes // bits * CODES_PER_WORD)
 
 

@@ -52,4 +52,7 @@ class Rotation:
 
 def sylvester_matrix(head_dim: int) -> mx.array:
     """The orthonormal Hadamard matrix in natural order; symmetric, its own inverse."""
-    return mx.hadamard_transform(mx.eye(head_dim), stream=mx.cpu)
+    matrix = mx.hadamard_transform(mx.eye(head_dim), stream=mx.cpu)
+    # Evaluated: it outlives the row, and the thread, that it was made for.
+    mx.eval(matrix)
+    return matrix

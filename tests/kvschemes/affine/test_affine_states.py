@@ -1,9 +1,13 @@
 """Affine storage keeps the contracts of a layer's state and of a scheme, on both kinds and in every form."""
 
+from typing import Any
+
 import mlx.core as mx
 import pytest
 from phyla.backend import BackendFacts
 from phyla.kv import KVScheme, LayerSpec, Plane
+from phyla.kv.encoded import create_encoded
+from phyla.kv.encoded.encoding import Stored
 from phyla.kv.plain.attention import attend
 from phyla.selection.settings import SelectionSettings
 from phyla.settings import Settings, load_settings
@@ -104,10 +108,20 @@ class TestDelayedRing(AffineContract):
     error_bound = 0.01
 
 
-class TestTiledProducts(AffineContract):
+class TestDenseProducts(AffineContract):
     """The form for devices whose quantised matmul has no kernel for four axes, computed here."""
 
     scheme = scheme_of("8")
+    backend = GPU
+    error_bound = 0.01
+
+
+class TestDenseRing(TestDenseProducts):
+    layer = TestRing8.layer
+
+
+class TestTiledProducts(AffineContract):
+    scheme = affine_scheme(settings(**{"fused-sdpa": "off"}))
     backend = GPU
     error_bound = 0.01
 
@@ -117,20 +131,26 @@ class TestFusedPrefill(AffineContract):
     error_bound = 0.01
 
 
-@pytest.mark.parametrize("bits", ["4", "8"])
-@pytest.mark.parametrize("changed", ["tiled", "fused"])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"products": "tiled"},
+        {"products": "dense"},
+        {"products": "dense", "most_dense_bytes": 1 << 20},
+        {"fused_prefill": True},
+    ],
+    ids=["tiled", "dense", "dense until it is long", "fused prefill"],
+)
 @pytest.mark.parametrize("num_tokens", [30, 2500])
-def test_every_form_computes_what_the_quantised_matmul_computes(bits: str, changed: str, num_tokens: int) -> None:
+def test_every_form_computes_what_the_quantised_matmul_computes(bits: int, form: Any, num_tokens: int) -> None:
     layer = AffineContract.layer
     feed, ids = KeyValueFeed(layer), padded_ids([[at * 7 % 64 for at in range(num_tokens)]], num_tokens)
     outputs = []
-    for scheme, backend in (
-        (scheme_of(bits), AffineContract.backend),
-        (scheme_of(bits), GPU) if changed == "tiled" else (scheme_of(f"{bits}+fused"), AffineContract.backend),
-    ):
-        state = scheme.create(layer, backend, "float32")
+    for encoding in (AffineEncoding(layer, LayerForm(bits, 64)), AffineEncoding(layer, LayerForm(bits, 64), **form)):
+        state = create_encoded(layer, encoding)
         feed.step(state, ids, (num_tokens,))
-        outputs.append(feed.step(state, padded_ids([[1, 2, 3]], 3), (3,)))
+        outputs.append(mx.concatenate([feed.step(state, padded_ids([more], 3), (3,)) for more in ([1, 2, 3], [4])]))
     assert_close(outputs[1], outputs[0], atol=1e-5, why="sums in another order")
 
 
@@ -155,7 +175,9 @@ def test_explicit_masks_broadcast_over_grouped_heads(num_heads_of_mask: int) -> 
     keys, values = (looked_up(ids, 2, 64, seed=seed) for seed in (1, 2))
     queries = looked_up(padded_ids([[5, 6, 7]], 3), 8, 64, seed=3)
     allowed = mx.random.bernoulli(0.6, (1, num_heads_of_mask, 3, 12), key=mx.random.key(0)) | (mx.arange(12) < 1)
-    got = encoding.attend(queries, encoding.encode(keys, values), allowed, scale=0.125, softcap=None, sinks=None)
+    got = encoding.attend(
+        queries, Stored(encoding.encode(keys, values), 12), allowed, scale=0.125, softcap=None, sinks=None
+    )
     stored = [mx.dequantize(*mx.quantize(one, group_size=64, bits=8), group_size=64, bits=8) for one in (keys, values)]
     want = attend(queries, stored[0], stored[1], allowed, scale=0.125)
     assert_close(got, want, atol=1e-5, why="sums in another order")

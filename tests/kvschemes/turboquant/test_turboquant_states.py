@@ -4,8 +4,9 @@ import mlx.core as mx
 import pytest
 from phyla.errors import SettingsError
 from phyla.kv import KVScheme, LayerSpec, Plane
+from phyla.kv.encoded.encoding import Stored
 from phyla.kv.plain.attention import attend
-from phyla.testing.bits import assert_close
+from phyla.testing.bits import assert_close, same_bits
 from phyla.testing.layer_feeds import looked_up, padded_ids
 from phyla.testing.scheme import SchemeContract
 from phyla.testing.stepping import TEST_BACKEND
@@ -61,11 +62,11 @@ def test_the_formula_gives_the_published_ratios(spec: str, ratio: float, head_di
 
 def test_rotating_back_what_comes_out_is_rotating_back_what_goes_in() -> None:
     layer, spec = TurboContract.layer, TurboSpec()
-    encoding = TurboEncoding(layer, spec)
+    encoding = TurboEncoding(*layer.planes, spec)
     ids = padded_ids([list(range(40))], 40)
     planes = encoding.encode(looked_up(ids, 2, 64, seed=1), looked_up(ids, 2, 128, seed=2))
     queries = looked_up(padded_ids([[5]], 1), 4, 64, seed=3)
-    deferred = encoding.attend(queries, planes, None, scale=0.125, softcap=None, sinks=None)
+    deferred = encoding.attend(queries, Stored(planes, 40), None, scale=0.125, softcap=None, sinks=None)
     keys, values = KeyCodec(8).decode(*planes[:3]), ValueCodec(128, 3).decode(*planes[3:])
     assert_close(deferred, attend(queries, keys, values, None, scale=0.125), atol=2e-6, why="float32")
 
@@ -93,12 +94,26 @@ def test_specs_without_a_codebook_are_refused(spec: str, message: str) -> None:
 
 def test_half_precision_attends_near_float32() -> None:
     layer = TurboContract.layer
-    encoding = TurboEncoding(layer, TurboSpec())
+    encoding = TurboEncoding(*layer.planes, TurboSpec())
     ids = padded_ids([list(range(40))], 40)
     outputs = []
     for dtype in (mx.float32, mx.bfloat16):
         planes = encoding.encode(*(looked_up(ids, 2, size, seed=1).astype(dtype) for size in (64, 128)))
         queries = looked_up(padded_ids([[5]], 1), 4, 64, seed=3).astype(dtype)
-        outputs.append(encoding.attend(queries, planes, None, scale=0.125, softcap=None, sinks=None))
+        outputs.append(encoding.attend(queries, Stored(planes, 40), None, scale=0.125, softcap=None, sinks=None))
     assert outputs[1].dtype == mx.bfloat16
     assert_close(outputs[1].astype(mx.float32), outputs[0], atol=0.1, why="bfloat16 in, bfloat16 out")
+
+
+def test_compiled_it_encodes_and_attends_as_it_does_uncompiled() -> None:
+    outputs, stored = [], []
+    for on_cuda in (False, True):
+        encoding = TurboEncoding(*PLANES, TurboSpec(), on_cuda=on_cuda)
+        wide, one = padded_ids([list(range(40))], 40), padded_ids([[7]], 1)
+        planes = [encoding.encode(looked_up(ids, 2, 64, seed=1), looked_up(ids, 2, 128, seed=2)) for ids in (wide, one)]
+        both = tuple(mx.concatenate([*parts, mx.zeros_like(parts[0])], axis=2) for parts in zip(*planes, strict=True))
+        stored.append([plane[:, :, :41] for plane in both])
+        queries = looked_up(padded_ids([[5]], 1), 4, 64, seed=3)
+        outputs.append(encoding.attend(queries, Stored(both, 41), None, scale=0.125, softcap=None, sinks=None))
+    assert all(same_bits(got, want) for got, want in zip(*stored, strict=True))
+    assert_close(outputs[1], outputs[0], atol=2e-6, why="rotated by a product with a matrix")

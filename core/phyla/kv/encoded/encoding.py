@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import mlx.core as mx
@@ -13,6 +14,29 @@ from phyla.kv.plain.visible import KernelMask
 
 if TYPE_CHECKING:
     from phyla.kv.layer_spec import LayerSpec, Plane
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a row has stored of a layer, as attention meets it."""
+
+    buffers: Planes
+    """One array per plane, (1, heads, C, width), as they lie: C is `num_columns` or some more, which mean nothing."""
+
+    num_columns: int
+
+    @property
+    def planes(self) -> Planes:
+        """The columns that count, (1, heads, S, width) each."""
+        return tuple(buffer[..., : self.num_columns, :] for buffer in self.buffers)
+
+    def decoded(self, decode: Callable[[Planes], Planes]) -> Planes:
+        """What `decode` makes of the columns, decoding the meaningless ones, too.
+
+        Whole buffers: a kernel that wants its rows one behind the other has nothing to copy first, and a compiled
+        function meets a shape that it has met before.
+        """
+        return tuple(plane[..., : self.num_columns, :] for plane in decode(self.buffers))
 
 
 class Encoding(Protocol):
@@ -30,7 +54,7 @@ class Encoding(Protocol):
     def attend(
         self,
         queries: mx.array,
-        planes: Planes,
+        stored: Stored,
         mask: KernelMask,
         *,
         scale: float,
@@ -57,12 +81,12 @@ class PlainEncoding:
     def attend(
         self,
         queries: mx.array,
-        planes: Planes,
+        stored: Stored,
         mask: KernelMask,
         *,
         scale: float,
         softcap: float | None,
         sinks: mx.array | None,
     ) -> mx.array:
-        keys, values = planes
+        keys, values = stored.planes
         return attend(queries, keys, values, mask, scale=scale, softcap=softcap, sinks=sinks)

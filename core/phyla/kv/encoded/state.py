@@ -10,7 +10,7 @@ import mlx.core as mx
 
 from phyla.errors import CannotRewind, LayoutError
 from phyla.kv.encoded.columns import ColumnStore, ConvertingColumns
-from phyla.kv.encoded.encoding import PlainEncoding
+from phyla.kv.encoded.encoding import PlainEncoding, Stored
 from phyla.kv.loops import KeyValueLoop
 from phyla.kv.plain.flat import checked_planes
 from phyla.kv.plain.visible import kernel_mask
@@ -127,6 +127,6 @@ class EncodedReader:
             # A dead row's step may not be stored, so there may be nothing to look at; what comes out is arbitrary.
             return mx.zeros((1, num_heads, width, self._state.layer.plane("values").width), dtype=queries.dtype)
         columns = self._state.columns
-        planes, described = columns.store.columns(width, num_real[0], self._includes_step)
-        lowered = kernel_mask(mask, described)
-        return columns.form.attend(queries, planes, lowered, scale=self._scale, softcap=self._softcap, sinks=sinks)
+        buffers, described = columns.store.columns(width, num_real[0], self._includes_step)
+        stored, lowered = Stored(buffers, described.num_columns), kernel_mask(mask, described)
+        return columns.form.attend(queries, stored, lowered, scale=self._scale, softcap=self._softcap, sinks=sinks)
