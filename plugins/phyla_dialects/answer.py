@@ -68,8 +68,8 @@ class AnswerParser:
         self._source.add(text)
         return self._run()
 
-    def finish(self) -> list[Piece]:
-        self._source.is_closed = True
+    def finish(self, is_cut: bool = False) -> list[Piece]:
+        self._source.close(is_cut)
         return self._run()
 
     def _run(self) -> list[Piece]:
@@ -97,6 +97,8 @@ class AnswerParser:
             yield from skip_space(self._source)
             if (yield from try_read(self._source, (start,))) is None:
                 yield TextDelta(self._source.since_mark())
+                if len(self._source.text) > 1:
+                    self._source.drop_unfinished()
                 return
             if start in self._spellings:
                 yield from _skip_channel_name(self._source, end)

@@ -78,12 +78,16 @@ def _value_text(source: Source, close: str, is_end: IsEnd) -> Generator[str | No
     while True:
         position = source.text.find(close)
         if position < 0:
-            yield source.take(len(source.text) - (0 if source.is_closed else partial_suffix(source.text, framed)))
-            if source.is_closed:
+            is_whole = source.is_closed and not source.is_cut
+            yield source.take(len(source.text) - (0 if is_whole else partial_suffix(source.text, framed)))
+            if source.runs_out():
                 return False
             yield None
             continue
-        ends = is_end(source.text[position + len(close) :], source.is_closed)
+        ends = is_end(source.text[position + len(close) :], source.is_closed and not source.is_cut)
+        if ends is None and source.runs_out():
+            yield source.take(position).removesuffix("\n")
+            return False
         if ends is None:
             yield None
         elif ends:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from phyla.output import TextDelta
-
 from phyla_dialects.answer import Calls
+from phyla_dialects.content import Read, read_calls
 from phyla_dialects.json_text import read_json, write_json
-from phyla_dialects.source import Source, Steps, read_text, stream_until
+from phyla_dialects.source import Source, Steps, read_text
 
 OPEN, CLOSE, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
 GEMMA_SPECIALS = (OPEN, CLOSE, QUOTE, "<|channel>", "<channel|>")
@@ -25,18 +24,25 @@ class NotACall(Exception):
 def gemma_calls(source: Source, calls: Calls) -> Steps[None]:
     sentinels = calls.sentinels
     opener, closer, quote = (sentinels[spelling] for spelling in (OPEN, CLOSE, QUOTE))
-    while (yield from stream_until(source, (opener,), TextDelta)) is not None:
-        segment = yield from read_text(source, closer)
-        text = segment if segment is not None else source.take(len(source.text))
-        try:
-            found = Segment(text, quote).calls()
-        except (NotACall, RecursionError):
-            found = []
-        if found and all(name in calls.tools for name, _ in found):
-            for name, arguments in found:
-                yield from calls.whole(name, write_json(arguments))
-        else:
-            yield TextDelta(opener + text + (closer if segment is not None else ""))
+
+    def call(_: str) -> Steps[Read]:
+        text = yield from read_text(source, closer)
+        reader = Segment(source.text if text is None else text, quote)
+        is_cut = text is None and source.is_cut
+        is_complete = reader.read()
+        if not reader.found or not (is_complete or is_cut) or any(name not in calls.tools for name, _ in reader.found):
+            return Read.NOTHING
+        if text is None:
+            source.take(len(source.text))
+        for name, arguments in reader.found[: reader.num_whole]:
+            yield from calls.whole(name, write_json(arguments))
+        for name, arguments in reader.found[reader.num_whole :]:
+            # As far as it came: the pairs that are complete, and no end.
+            yield calls.start(name)
+            yield calls.arguments(write_json(arguments)[:-1])
+        return Read.WHOLE
+
+    yield from read_calls(source, (opener,), (closer,), closer, call)
 
 
 class Segment:
@@ -46,20 +52,31 @@ class Segment:
         self._text = text
         self._quote = quote
         self._at = 0
+        self.found: list[tuple[str, dict[str, Any]]] = []
+        """Names and arguments; of a call that ends too early, as far as they came."""
 
-    def calls(self) -> list[tuple[str, dict[str, Any]]]:
-        """Every call of the segment."""
-        found = []
+        self.num_whole = 0
+        """How many of them are complete."""
+
+    def read(self) -> bool:
+        """Find the segment's calls: whether they are all that it holds."""
+        try:
+            self._calls()
+        except (NotACall, RecursionError):
+            return False
+        return True
+
+    def _calls(self) -> None:
         while self._peek():
             self._expect("call:")
             name = self._until("{").strip()
-            found.append((name, self._object()))
-            self._peek()
-        return found
+            arguments: dict[str, Any] = {}
+            self.found.append((name, arguments))
+            self._object(arguments)
+            self.num_whole += 1
 
-    def _object(self) -> dict[str, Any]:
+    def _object(self, values: dict[str, Any]) -> dict[str, Any]:
         self._expect("{")
-        values: dict[str, Any] = {}
         while self._peek() != "}":
             key = self._string() if self._peek() == self._quote else self._until(":").strip().strip('"')
             self._expect(":")
@@ -82,7 +99,7 @@ class Segment:
     def _value(self) -> Any:
         start = self._peek()
         if start == "{":
-            return self._object()
+            return self._object({})
         if start == "[":
             return self._array()
         if start == self._quote:
@@ -99,6 +116,8 @@ class Segment:
         end = self._at
         while end < len(self._text) and self._text[end] not in ",}]":
             end += 1
+        if end == len(self._text):
+            raise NotACall
         text, self._at = self._text[self._at : end].strip(), end
         try:
             return read_json(text)

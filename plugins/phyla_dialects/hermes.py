@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from phyla.output import TextDelta
-
 from phyla_dialects.answer import Calls
+from phyla_dialects.content import Read, read_calls
 from phyla_dialects.json_stream import read_value, stream_object
 from phyla_dialects.json_text import read_json, write_json
-from phyla_dialects.source import Source, Steps, skip_space, stream_until, try_read
+from phyla_dialects.source import Source, Steps, skip_space, skip_space_before
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
@@ -25,33 +24,33 @@ _HEAD_CHARS = 256
 
 
 def hermes_calls(source: Source, calls: Calls) -> Steps[None]:
-    while (yield from stream_until(source, (OPEN,), TextDelta)) is not None:
-        source.mark()
+    def call(opener: str) -> Steps[Read]:
         yield from skip_space(source)
-        if not (yield from json_call(source, calls)):
-            yield TextDelta(OPEN + source.since_mark())
-            continue
-        yield from skip_space(source)
-        yield from try_read(source, (CLOSE,))
+        read = yield from json_call(source, calls)
+        if read is Read.WHOLE:
+            yield from skip_space_before(source, (CLOSE,))
+        return read
+
+    yield from read_calls(source, (OPEN,), (CLOSE,), CLOSE, call)
 
 
-def json_call(source: Source, calls: Calls) -> Steps[bool]:
-    """One call as a JSON object. False, and nothing said, unless it names an offered tool and is well formed."""
+def json_call(source: Source, calls: Calls) -> Steps[Read]:
+    """One call as a JSON object; it must name an offered tool and be well formed."""
     head = yield from _name_first(source)
     if head is not None and head.group(1) in calls.tools:
         source.take(head.end())
         yield calls.start(head.group(1))
-        if (yield from stream_object(source, calls.arguments)):
-            yield calls.end()
-            yield from skip_space(source)
-            yield from try_read(source, ("}",))
-        return True
+        if not (yield from stream_object(source, calls.arguments)):
+            return Read.BROKEN
+        yield calls.end()
+        yield from skip_space_before(source, ("}",))
+        return Read.WHOLE
     text = yield from read_value(source)
     call = parsed_call(text) if text is not None else None
     if call is None or call[0] not in calls.tools:
-        return False
+        return Read.NOTHING
     yield from calls.whole(*call)
-    return True
+    return Read.WHOLE
 
 
 def parsed_call(text: str) -> tuple[str, str] | None:
@@ -82,6 +81,7 @@ def call_of(call: Any) -> tuple[str, str] | None:
 def _name_first(source: Source) -> Steps[re.Match[str] | None]:
     while True:
         head = NAME_FIRST.match(source.text[:_HEAD_CHARS])
-        if head is not None or source.is_closed or len(source.text) >= _HEAD_CHARS or CLOSE in source.text:
+        is_decided = len(source.text) >= _HEAD_CHARS or CLOSE in source.text or source.text[:1] not in ("", "{")
+        if head is not None or source.is_closed or is_decided:
             return head
         yield None

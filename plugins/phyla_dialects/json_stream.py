@@ -155,11 +155,12 @@ def read_value(source: Source) -> Steps[str | None]:
             try:
                 scanner.accept(char)
             except InvalidJson:
+                source.has_run_out = False
                 return None
             length += 1
             if scanner.is_complete or (opening == "[" and scanner.depth == 1):
                 return source.take(length)
-        if source.is_closed:
+        if source.runs_out():
             return None
         yield None
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import html
 
-from phyla.output import TextDelta
-
 from phyla_dialects.answer import Calls
 from phyla_dialects.arguments import Arguments
-from phyla_dialects.source import Source, Steps, read_name, read_text, skip_space_before, stream_until, try_read
+from phyla_dialects.content import Read, read_calls
+from phyla_dialects.source import Source, Steps, read_name, read_text, skip_space_before, try_read
 
 FUNCTION, END_FUNCTION = '<function name="', "</function>"
 PARAM, END_PARAM = '<param name="', "</param>"
@@ -16,28 +15,30 @@ CDATA, END_CDATA = "<![CDATA[", "]]>"
 
 
 def minicpm_calls(source: Source, calls: Calls) -> Steps[None]:
-    while (yield from stream_until(source, (FUNCTION,), TextDelta)) is not None:
-        source.mark()
+    def call(opener: str) -> Steps[Read]:
         name = yield from read_name(source, ('">',))
         if name is None or name not in calls.tools:
-            yield TextDelta(FUNCTION + source.since_mark())
-            continue
+            return Read.NOTHING
         source.take(2)
         arguments = Arguments(calls, name)
         yield arguments.begin()
-        yield from _params(source, arguments)
+        return (yield from _params(source, arguments))
+
+    yield from read_calls(source, (FUNCTION,), (PARAM, END_PARAM, CDATA, END_CDATA, END_FUNCTION), END_FUNCTION, call)
 
 
-def _params(source: Source, arguments: Arguments) -> Steps[None]:
+def _params(source: Source, arguments: Arguments) -> Steps[Read]:
     while (marker := (yield from skip_space_before(source, (PARAM, END_FUNCTION)))) == PARAM:
         key = yield from read_name(source, ('">',))
         if key is None:
-            return
+            return Read.BROKEN
         source.take(2)
         if not (yield from _value(source, arguments, key)):
-            return
-    if marker is not None:
-        yield from arguments.close()
+            return Read.BROKEN
+    if marker is None:
+        return Read.BROKEN
+    yield from arguments.close()
+    return Read.WHOLE
 
 
 def _value(source: Source, arguments: Arguments, key: str) -> Steps[bool]:

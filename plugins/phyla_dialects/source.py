@@ -26,7 +26,17 @@ class Source:
     def __init__(self) -> None:
         self.text = ""
         self.is_closed = False
+        self.is_cut = False
+        """Closed because a cap was reached: the text ends where it wouldn't have."""
+
+        self.has_run_out = False
+        """Whether the last step that failed did so for want of text: what it read might have gone on as it should."""
+
         self._read: list[str] = []
+
+    def close(self, is_cut: bool) -> None:
+        """No more text will come."""
+        self.is_closed, self.is_cut = True, is_cut
 
     def add(self, text: str) -> None:
         self.text += text
@@ -40,9 +50,36 @@ class Source:
     def mark(self) -> None:
         """Start a new attempt: `since_mark` will give what is read from here on."""
         self._read.clear()
+        self.has_run_out = False
 
     def since_mark(self) -> str:
         return "".join(self._read)
+
+    def runs_out(self) -> bool:
+        """Whether a step that wants more text will never get any."""
+        self.has_run_out = self.is_closed
+        return self.is_closed
+
+    def failed(self, opener: str) -> str:
+        """An attempt that came to nothing, as the text that it is: all that was read since the mark, opener in front.
+
+        Nothing where a cap cut it short, since it was on its way to become a call.
+        """
+        is_dropped = self.is_cut and self.has_run_out
+        self.drop_unfinished()
+        return "" if is_dropped else opener + self.since_mark()
+
+    def drop_unfinished(self) -> None:
+        """Forget the rest if a cap cut it short inside of markup."""
+        if self.is_cut and self.has_run_out:
+            self.text = ""
+
+    def num_certain(self, markers: Sequence[str]) -> int:
+        """Characters that belong to no marker, complete or growing; at a cap, half a marker is none either."""
+        num_held = partial_suffix(self.text, markers)
+        if self.is_closed and not (self.is_cut and num_held > 1):
+            return len(self.text)
+        return len(self.text) - num_held
 
 
 def partial_suffix(text: str, markers: Sequence[str]) -> int:
@@ -69,12 +106,13 @@ def stream_until(source: Source, markers: Sequence[str], wrap: Callable[[str], P
     while True:
         hit = first_marker(source.text, markers)
         # A longer marker may still be growing at an earlier place than the one that is complete.
-        safe = hit[0] if hit else len(source.text) - (0 if source.is_closed else partial_suffix(source.text, markers))
+        safe = hit[0] if hit else source.num_certain(markers)
         if safe:
             yield wrap(source.take(safe))
         if hit:
             return source.take(len(hit[1]))
         if source.is_closed:
+            source.text = ""
             return None
         yield None
 
@@ -86,10 +124,11 @@ def read_name(source: Source, ends: Sequence[str]) -> Steps[str | None]:
         name = source.text[: hit[0]] if hit else source.text
         # Bounded, so that a tag in prose doesn't hold the rest of the answer back.
         if len(name) > MAX_NAME_CHARS or "\n" in name.strip():
+            source.has_run_out = False
             return None
         if hit:
             return source.take(hit[0])
-        if source.is_closed:
+        if source.runs_out():
             return None
         yield None
 
@@ -102,7 +141,7 @@ def read_text(source: Source, end: str) -> Steps[str | None]:
             text = source.take(position)
             source.take(len(end))
             return text
-        if source.is_closed:
+        if source.runs_out():
             return None
         yield None
 
@@ -123,8 +162,9 @@ def try_read(source: Source, markers: Sequence[str]) -> Steps[str | None]:
         for marker in sorted(markers, key=len, reverse=True):
             if source.text.startswith(marker):
                 return source.take(len(marker))
+        source.has_run_out = False
         could_grow = any(marker.startswith(source.text) for marker in markers)
-        if source.is_closed or not could_grow:
+        if not could_grow or source.runs_out():
             return None
         yield None
 
@@ -137,13 +177,14 @@ def skip_space_before(source: Source, markers: Sequence[str]) -> Steps[str | Non
             if rest.startswith(marker):
                 source.take(len(source.text) - len(rest) + len(marker))
                 return marker
-        if source.is_closed or (rest and not any(marker.startswith(rest) for marker in markers)):
+        source.has_run_out = False
+        if not any(marker.startswith(rest) for marker in markers) or source.runs_out():
             return None
         yield None
 
 
 def peek(source: Source, num_chars: int) -> Steps[str]:
     """The next characters without reading them; fewer at the end of the text."""
-    while len(source.text) < num_chars and not source.is_closed:
+    while len(source.text) < num_chars and not source.runs_out():
         yield None
     return source.text[:num_chars]

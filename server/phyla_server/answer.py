@@ -40,6 +40,9 @@ class Answer:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self.calls: list[ToolCall] = []
+        self._num_tokens = 0
+        self.num_reasoning_tokens = 0
+        """Tokens up to the last one that reasoning came out of."""
 
     @property
     def text(self) -> str:
@@ -51,12 +54,14 @@ class Answer:
 
     def token(self, event: Token) -> list[Piece]:
         """What became certain with this token."""
+        self._num_tokens += 1
         return self._note(self._parser.feed(event.text, event.special)) if event.text else []
 
     def finish(self, event: Finished) -> list[Piece]:
         """What was still held back, by the engine and then by the parser: one flush through the same path."""
         pieces = self._parser.feed(event.text) if event.text else []
-        return self._note([*pieces, *self._parser.finish()])
+        is_cut = event.reason == "length" or event.stop_string is not None
+        return self._note([*pieces, *self._parser.finish(is_cut)])
 
     def finish_reason(self, event: Finished) -> str:
         """Calls come before everything, unless the cap cut one short: its arguments are no JSON then."""
@@ -71,6 +76,7 @@ class Answer:
                 self._text.append(piece.text)
             elif isinstance(piece, ReasoningDelta):
                 self._reasoning.append(piece.text)
+                self.num_reasoning_tokens = self._num_tokens
             elif isinstance(piece, ToolCallStart):
                 self.calls.append(ToolCall(piece.name))
             elif isinstance(piece, ToolArgumentsDelta):

@@ -52,7 +52,7 @@ class WholeChat:
             answer = self._answers[event.sample]
             answer.finish(event)
             self._reasons[event.sample] = answer.finish_reason(event)
-            self._usage.add(event.request_id, event.usage)
+            self._usage.add(event.request_id, event.usage, answer.num_reasoning_tokens)
 
     def body(self) -> dict[str, Any]:
         choices = [self._choice(index) for index in range(self._shape.num_samples)]
@@ -102,7 +102,7 @@ class ChatChunks:
     def _finish(self, event: Finished) -> bytes:
         answer = self._answers[event.sample]
         said = self._pieces(event.sample, answer.finish(event))
-        self._usage.add(event.request_id, event.usage)
+        self._usage.add(event.request_id, event.usage, answer.num_reasoning_tokens)
         usage = None if self._shape.include_usage else self._usage.block()
         return said + self._chunk(event.sample, {}, answer.finish_reason(event), usage)
 

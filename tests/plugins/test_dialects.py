@@ -1,6 +1,7 @@
 """Every dialect reads its golden answers, however they are cut."""
 
 import json
+from itertools import groupby
 
 import pytest
 from phyla.output import ParserContext
@@ -44,6 +45,12 @@ def split_around(text, marker):
         return [text]
     before, _, after = text.partition(marker)
     return [part for part in (before, marker, *split_around(after, marker)) if part]
+
+
+def merged(flat):
+    """Neighbouring characters as one text, special tokens apart."""
+    runs = groupby(enumerate(flat), key=lambda one: one[0] if one[1][1] else -1)
+    return [("".join(text for _, (text, _) in run), place >= 0) for place, run in runs]
 
 
 def call(name, is_complete=True, **arguments):
@@ -250,6 +257,29 @@ def test_every_truncation_drops_no_text_and_repeats_none(dialect, context, fed, 
         assert all(not one.is_complete or json.loads(one.arguments) is not None for one in answer.calls)
 
 
+@CASES
+def test_an_answer_that_its_cap_cuts_anywhere_says_the_beginning_of_the_whole_one(
+    dialect, context, fed, content, reasoning, calls
+):
+    flat = [
+        (char, False) if not special else (text, True)
+        for text, special in fed
+        for char in ([text] if special else text)
+    ]
+    whole = parse(BY_NAME[dialect], context, flat)
+    for length in range(len(flat)):
+        answer = parse(BY_NAME[dialect], context, flat[:length], is_cut=True)
+        # One character more: a lone `<` is likelier text than the beginning of a marker.
+        assert whole.content.startswith((answer.content, answer.content[:-1]))
+        assert whole.reasoning.startswith((answer.reasoning, answer.reasoning[:-1]))
+        assert len(answer.calls) <= len(whole.calls)
+        for cut, one in zip(answer.calls, whole.calls, strict=False):
+            assert cut.name == one.name
+            assert one.arguments.startswith((cut.arguments, cut.arguments[:-1]))
+        cuts = random_cuts(merged(flat[:length]), 3, seed=length)
+        assert {parse(BY_NAME[dialect], context, one, is_cut=True) for one in cuts} <= {answer}
+
+
 def test_string_arguments_stream_before_the_call_ends():
     parser = BY_NAME["qwen"].create(THINKS)
     parser.feed("<tool_call><function=write><parameter=body>")
@@ -266,7 +296,20 @@ def test_broken_json_stops_where_it_breaks_and_the_rest_is_text():
     text = '<tool_call>{"name": "write", "arguments": {"path": \'x\'}}</tool_call>'
     answer = parse(BY_NAME["hermes"], THINKS, plain(text))
     assert answer.calls == (ParsedCall("write", '{"path": ', False),)
-    assert answer.content == "'x'}}</tool_call>"
+    assert answer.content == "'x'}}"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text", "content"),
+    [
+        ("qwen", "<function=ping>\nwell <parameter=a>1</parameter></function></tool_call> then", "\nwell a>1 then"),
+        ("glm", "<tool_call>ping\n<arg_key>a</arg_key> x <arg_value>1</arg_value></tool_call> then", " x 1 then"),
+        ("minicpm", '<function name="ping"> x <param name="a">1</param></function> then', ' x a">1 then'),
+        ("hermes", '<tool_call>{"name": "ping", "arguments": {a}}</tool_call><tool_call>', "a}}<tool_call>"),
+    ],
+)
+def test_what_follows_where_a_call_broke_is_text_without_the_calls_markers(dialect, text, content):
+    assert parse(BY_NAME[dialect], THINKS, plain(text)).content == content
 
 
 DEEP = "[" * 20_000

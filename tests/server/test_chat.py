@@ -7,6 +7,7 @@ import threading
 from dataclasses import replace
 
 import pytest
+from phyla.testing.scripted.tokenizer import CharacterTokenizer
 
 
 def test_an_answer_has_openais_shape(serve):
@@ -82,3 +83,17 @@ def test_quoted_answers_are_recognised_off_the_event_loop(serve, route):
 
     assert threads[0].startswith("phyla-prepare")
     assert response.json()["usage"]["completion_tokens"] == 1
+
+
+@pytest.mark.parametrize(("text", "num"), [("<think>abc</think>Yes", 10), ("Yes", 0), ("<think>abc", 10)])
+def test_usage_counts_what_was_reasoning(serve, text, num):
+    running = serve(text, speaks=CharacterTokenizer())
+    question = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+
+    usage = running.openai.chat.completions.create(**question).usage
+    *_, last = running.openai.chat.completions.create(**question, stream=True, stream_options={"include_usage": True})
+
+    assert usage.completion_tokens_details.reasoning_tokens == num
+    assert usage.completion_tokens == len(text)
+    assert usage.prompt_tokens_details.cached_tokens == 0
+    assert last.usage == usage

@@ -67,16 +67,22 @@ class ParserContext:
 class OutputParser(Protocol):
     """State of one answer.
 
-    Whatever was fed comes out exactly once, as text if nothing better fits: nothing is dropped but markers, and no
-    marker leaks. However the input is cut into pieces, the concatenated output is the same.
+    Whatever was fed comes out exactly once, as text if nothing better fits: nothing is dropped but markers and, of an
+    answer that was cut short, the beginning of one; no marker leaks. However the input is cut into pieces, the
+    concatenated output is the same.
     """
 
     def feed(self, text: str, special: bool = False) -> list[Piece]:
         """More output; `special` marks the spelling of a special token."""
         ...
 
-    def finish(self) -> list[Piece]:
-        """The end: flush what was held back, as a call if it is complete enough, else as text."""
+    def finish(self, is_cut: bool = False) -> list[Piece]:
+        """The end: flush what was held back, as a call if it is complete enough, else as text.
+
+        Args:
+            is_cut: the answer didn't end, it was ended. What is held back and could still have become markup is dropped
+                then: half a marker is no text. One character alone is: more answers end in `<` than in a cut marker.
+        """
         ...
 
 

@@ -26,9 +26,10 @@ class PlainParser:
         self._held += text
         return self._drain()
 
-    def finish(self) -> list[Piece]:
+    def finish(self, is_cut: bool = False) -> list[Piece]:
         held, self._held = self._held, ""
-        return self._said(held)
+        is_half_a_marker = is_cut and len(held) > 1
+        return self._said(held[: len(held) - num_held_back(held, self._marker())] if is_half_a_marker else held)
 
     def _drain(self) -> list[Piece]:
         pieces: list[Piece] = []

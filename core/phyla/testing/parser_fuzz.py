@@ -39,11 +39,13 @@ class ParsedAnswer:
     calls: tuple[ParsedCall, ...]
 
 
-def parse(factory: OutputParserFactory, context: ParserContext, fed: Sequence[Fed]) -> ParsedAnswer:
-    """Run one answer through a fresh parser."""
+def parse(
+    factory: OutputParserFactory, context: ParserContext, fed: Sequence[Fed], *, is_cut: bool = False
+) -> ParsedAnswer:
+    """Run one answer, which its cap may have cut short, through a fresh parser."""
     parser = factory.create(context)
     pieces = [piece for text, special in fed for piece in parser.feed(text, special)]
-    return assembled([*pieces, *parser.finish()])
+    return assembled([*pieces, *parser.finish(is_cut)])
 
 
 def assembled(pieces: Sequence[Piece]) -> ParsedAnswer:
