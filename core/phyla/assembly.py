@@ -10,6 +10,7 @@ from phyla.draft.settings import DraftSettings
 from phyla.engine.admission import Admission
 from phyla.engine.drafting import Drafting
 from phyla.engine.engine import EngineSpec, Loaded
+from phyla.engine.fast_route import FastRoute
 from phyla.engine.indexed_reuse import IndexedReuse, WantedSet
 from phyla.engine.memory import USABLE_SHARE, FitEquation
 from phyla.engine.pressure import PRESSURE_SHARE, Pressure
@@ -78,6 +79,7 @@ def engine_spec(
         settings=chosen,
         trace=settings.section(TraceSettings),
         route=plan.route,
+        fast=FastRoute(plan.strategies, plan.weights, plan.compiled_decode),
         samplers=tuple(one.value for one in manager.samplers(settings)),
         open_constraint=constraints.open,
         proposing=_proposing(parts, settings),

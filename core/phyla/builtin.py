@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from phyla.backend.settings import BackendSettings
+from phyla.backend.strategy.settings import StrategySettings
 from phyla.checkpoint import CheckpointOpener, folder_opener
 from phyla.draft.grammar_settings import GrammarSettings
 from phyla.draft.settings import DraftSettings
@@ -27,6 +28,7 @@ def phyla_settings() -> tuple[type[PluginSettings], ...]:
         PluginsSettings,
         SelectionSettings,
         BackendSettings,
+        StrategySettings,
         SamplingSettings,
         EngineSettings,
         PrefixSettings,

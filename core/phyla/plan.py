@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from phyla.backend.device import BackendFacts
     from phyla.backend.identity import NumericalIdentity
+    from phyla.backend.strategy import Strategies
     from phyla.draft.method import DraftFacts
     from phyla.model.facts import ModelFacts
     from phyla.model.load_options import WeightForm
@@ -69,6 +70,9 @@ class Plan:
     dtype: str
     dtype_choice: Choice
     weights_choice: Choice
+    strategies: Strategies
+    """What chooses between ways of computing the same, on the fast route."""
+
     weights: WeightForm = "stored"
     route: RouteOption = "auto"
     layer_schemes: tuple[str, ...] = ()
@@ -87,6 +91,6 @@ class Plan:
     """Fused attention over quantised keys and values."""
 
     compiled_activations: bool = True
-    compiled_decode: bool = True
+    compiled_decode: Literal["auto", "on", "off"] = "auto"
     notices: tuple[str, ...] = field(default=())
     """What was accepted without effect, what fell back and why."""

@@ -51,7 +51,7 @@ class GatedAttention:
         values = split_heads(values, step, self.num_kv_heads).transpose(0, 2, 1, 3)
         cache.append(keys, values, step.num_real)
         attended = merge_heads(cache.attend(queries, Causal(), step.num_real))
-        return self.out(attended * mx.sigmoid(gates.reshape(attended.shape)))
+        return self.out(attended * mx.sigmoid(gates.reshape(attended.shape)), step.route)
 
     def _positioned(self, heads: mx.array, step: StepInput) -> mx.array:
         """(B, L, heads, D) to (B, heads, L, D), rotated."""

@@ -185,7 +185,7 @@ class GatedDeltaLayer:
         run = self.recurrence.chunked if is_chunked else self.recurrence.recurrent
         mixed_over = cache.advance({MIXED: mixed, DECAY: decay, RATE: rate}, run, step.num_real)
         gated = self.recurrence.kernels.gated(gate.reshape(mixed_over.shape), self.norm(mixed_over))
-        return self.out(gated.reshape(1, B * L, -1))
+        return self.out(gated.reshape(1, B * L, -1), step.route)
 
 
 def _silu(x: mx.array) -> mx.array:

@@ -65,6 +65,21 @@ def test_logprobs_come_one_per_token(model: phyla.Model) -> None:
     assert [len(one.top) for one in answer.logprobs] == [2, 2, 2]
 
 
+def test_the_stats_name_the_strategies_of_the_fast_route(model: phyla.Model) -> None:
+    stats = model.engine.stats()["fast_route"]
+    assert stats["digest"] == model.plan.strategies.digest() == model.plan.identity.strategy_digest
+    assert (stats["rows"], stats["weights"], stats["qmm"]) == (4, "stored", "dense")
+    assert {stats["attention"], stats["append"], stats["decode"]} <= {
+        "grouped",
+        "fused_mask",
+        "loop",
+        "scatter",
+        "slices",
+        "eager",
+        "compiled",
+    }
+
+
 def test_samples_come_together(model: phyla.Model) -> None:
     answer = model.generate("abc", max_tokens=6, num_samples=3, temperature=2.0, seed=1)
     assert len(answer.samples) == 3

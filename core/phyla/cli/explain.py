@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 import rich_click as click
 
+from phyla.backend.strategy import Operation
 from phyla.cli.chosen_model import chosen_model
 from phyla.cli.columns import columns
 from phyla.cli.command import SettingsCommand
 from phyla.cli.session import Session
+from phyla.engine.geometry import typical_choices
+from phyla.engine.settings import EngineSettings
 from phyla.kv.layer_spec import Plane
 from phyla.kv.plain import plain_fixed_bytes
 from phyla.plan import Choice, Plan
 from phyla.selection.parts import Parts
 from phyla.settings import Settings
+
+OPERATION_NAMES: Mapping[Operation, str] = MappingProxyType(
+    {"attention": "Attention", "append": "Append", "qmm": "Quantised product", "decode": "Decode step"}
+)
 
 MOST_TOKENS = 10**9
 """Where looking for the longest context begins."""
@@ -29,8 +37,8 @@ def _explain(session: Session, settings: Settings, model: str | None) -> int:
     backend = detect(backend_settings.blas, backend_settings.blas_threads)
     reference = chosen_model(session, settings, model, may_fetch=False)
     plan = select(reference, session.manager, settings, backend)
-    parts = resolve(plan, session.manager, settings)
-    lines = [*_model(plan), "", *_choices(plan), "", *_layout(parts), "", *_memory(parts)]
+    parts, rows = resolve(plan, session.manager, settings), settings.section(EngineSettings).batch
+    lines = [*_model(plan), "", *_choices(plan), "", *_strategies(plan, rows), "", *_layout(parts), "", *_memory(parts)]
     reported = [one.value for one in session.manager.report(plan)]
     for title, more in (("Notes", plan.facts.notes), ("Plugins report", reported), ("Notices", plan.notices)):
         if more:
@@ -71,6 +79,19 @@ def _choices(plan: Plan) -> Iterator[str]:
     for name, choice in chosen.items():
         for other, why_not in choice.rejected:
             yield f"  {name}: not {other}: {why_not}"
+
+
+def _strategies(plan: Plan, rows: int) -> Iterator[str]:
+    if plan.route == "exact" or (plan.route == "auto" and rows == 1):
+        yield f"Fast route: never taken ({'--route exact' if plan.route == 'exact' else '--batch 1'})"
+        return
+    table = plan.strategies.table
+    measured = f"measured on {table.measured_on}" if table.measured_on else f"not measured on {plan.backend.device}"
+    yield f"Fast route, {rows} rows ({table.source} table, {measured}):"
+    chosen = typical_choices(plan.strategies, plan.facts, rows, plan.weights, plan.compiled_decode)
+    yield columns(
+        [(f"  {OPERATION_NAMES[operation]}", one.name, f"({one.reason})") for operation, one in chosen.items()]
+    )
 
 
 def _why(choice: Choice) -> str:

@@ -30,6 +30,7 @@ from phyla.request import EngineEvent, Failed, Request
 if TYPE_CHECKING:
     from phyla.engine.admission import Admission
     from phyla.engine.drafting import Drafting
+    from phyla.engine.fast_route import FastRoute
     from phyla.engine.reuse import PrefixReuse
     from phyla.kv.row_state import RowState
     from phyla.model.binding import ModelBinding
@@ -73,6 +74,9 @@ class EngineSpec:
     settings: EngineSettings = field(default_factory=EngineSettings)
     trace: TraceSettings = field(default_factory=TraceSettings)
     route: RouteOption = "auto"
+    fast: FastRoute | None = None
+    """How shared steps compute; None: the plainest way."""
+
     samplers: Sequence[NamedSampler] = ()
     open_constraint: OpenConstraint = no_constraints
     proposing: ProposingOptions = field(default_factory=ProposingOptions)

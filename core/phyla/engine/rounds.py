@@ -66,7 +66,7 @@ class Rounds:
         output = self._binding.forward(step, party.states())
         for window in windows:
             window.row.state.record(window.plan.tokens)
-        verdicts = self._judged(windows, self._binding.head(output.hidden)[0])
+        verdicts = self._judged(windows, self._binding.logits_of(output.hidden, route)[0])
         if not is_plain:
             party.keep([verdict.num_kept for verdict in verdicts])
         for place, (window, verdict) in enumerate(zip(windows, verdicts, strict=True)):

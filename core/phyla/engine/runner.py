@@ -204,7 +204,7 @@ class Runner:
             route=route,
         )
         states = party.states()
-        logits = self._binding.head(self._binding.forward(step, states).hidden)[0]
+        logits = self._binding.logits_of(self._binding.forward(step, states).hidden, route)[0]
         stored = [
             array
             for layer, state in zip(self._layout, states, strict=True)

@@ -51,6 +51,7 @@ def engine_stats(
             "prefilled": counters.num_prefilled_tokens,
             "emitted": counters.num_emitted_tokens,
         },
+        "fast_route": None if spec.fast is None else spec.fast.stats(spec.facts, settings.batch),
         "steps": {"decode": counters.num_steps, "shared": counters.num_shared_steps},
         "prompt_cache": dict(prompt_cache),
         "speculation": None if proposing is None else _speculation(proposing, counters),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from phyla.errors import UsageError
-from phyla.model.step import StepInput, StepOutput, Tap
+from phyla.model.step import Route, StepInput, StepOutput, Tap
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -59,6 +59,10 @@ class ModelBinding(ABC):
     @abstractmethod
     def head(self, hidden: mx.array) -> mx.array:
         """Final norm and output projection, softcap included: (1, M, E) to (1, M, V)."""
+
+    def logits_of(self, hidden: mx.array, route: Route) -> mx.array:
+        """`head` of rows that a step of that route gave; overridden where the routes multiply differently."""
+        return self.head(hidden)
 
     def final_norm(self, hidden: mx.array) -> mx.array:
         """The norm that `head` applies first; families that offer post-norm taps override it."""

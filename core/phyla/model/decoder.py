@@ -14,7 +14,7 @@ from phyla.nn.norm import RMSNorm
 
 if TYPE_CHECKING:
     from phyla.model.facts import ModelFacts
-    from phyla.model.step import StepInput
+    from phyla.model.step import Route, StepInput
 
 
 class DecoderBlock(Protocol):
@@ -57,7 +57,10 @@ class BlockDecoder(ModelBinding):
         return self._blocks[index](hidden, step, states, index)
 
     def head(self, hidden: mx.array) -> mx.array:
-        return self.project(self.final_norm(hidden))
+        return self.logits_of(hidden, "exact")
+
+    def logits_of(self, hidden: mx.array, route: Route) -> mx.array:
+        return self.project(self.final_norm(hidden), route)
 
     def final_norm(self, hidden: mx.array) -> mx.array:
         return self._norm(hidden)
@@ -65,5 +68,5 @@ class BlockDecoder(ModelBinding):
     def embed_ids(self, ids: mx.array) -> mx.array:
         return self._embedding(ids)
 
-    def project(self, hidden: mx.array) -> mx.array:
-        return self._embedding.project(hidden) if self._head is None else self._head(hidden)
+    def project(self, hidden: mx.array, route: Route = "exact") -> mx.array:
+        return self._embedding.project(hidden, route) if self._head is None else self._head(hidden, route)

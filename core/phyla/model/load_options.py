@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from phyla.backend.device import BackendFacts
+    from phyla.backend.strategy import Strategies
 
 WeightForm = Literal["stored", "dense"]
 Progress = Callable[[str, int, int], None]
@@ -30,4 +31,7 @@ class LoadOptions:
     """`dense` dequantises once at load."""
 
     compiled_activations: bool = True
+    strategies: Strategies | None = None
+    """What chooses the products of quantised weights on the fast route; None multiplies them whole."""
+
     progress: Progress = field(default=no_progress, compare=False)

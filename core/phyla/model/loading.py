@@ -20,6 +20,7 @@ from phyla.nn.embedding import Embedding
 from phyla.nn.experts import ExpertLinear
 from phyla.nn.linear import FusedLinear, Linear
 from phyla.nn.norm import RMSNorm
+from phyla.nn.products import FastProducts
 from phyla.nn.weight import Weight
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class WeightLoader:
         self._section = section
         self._dtype: mx.Dtype = getattr(mx, options.dtype)
         self._is_dense = options.weights == "dense"
+        self._products = FastProducts(options.strategies)
 
     @contextmanager
     def group(self, label: str) -> Iterator[None]:
@@ -117,7 +119,7 @@ class WeightLoader:
 
     def embedding(self, path: str, num_rows: int, width: int) -> Embedding:
         """`path.weight`, quantised or not."""
-        return self._held(Embedding(self._weight(path, num_rows, width)))
+        return self._held(Embedding(self._weight(path, num_rows, width), self._products))
 
     def norm(self, path: str, width: int, eps: float, adds_one: bool = False) -> RMSNorm:
         """`path.weight`, of one axis."""
@@ -130,7 +132,8 @@ class WeightLoader:
 
     def _linear(self, path: str, num_inputs: int, num_outputs: int, bias: bool) -> Linear:
         weight = self._weight(path, num_outputs, num_inputs)
-        return Linear(weight, self._cast(self._floats(f"{path}.bias", (num_outputs,))) if bias else None)
+        shift = self._cast(self._floats(f"{path}.bias", (num_outputs,))) if bias else None
+        return Linear(weight, shift, self._products)
 
     def _weight(self, path: str, num_rows: int, num_columns: int, num_stacked: int | None = None) -> Weight:
         """One matrix, or `num_stacked` of them below each other, which are stored along a leading axis."""

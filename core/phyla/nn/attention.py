@@ -83,7 +83,7 @@ class Attention:
         attended = merge_heads(cache.attend(queries, self.mask, step.num_real))
         if gates is not None:
             attended = attended * mx.sigmoid(gates.reshape(attended.shape))
-        return self.out(attended)
+        return self.out(attended, step.route)
 
     def _positioned(self, heads: mx.array, norm: RMSNorm | None, step: StepInput) -> mx.array:
         """(B, L, heads, D) to (B, heads, L, D), normed and rotated."""

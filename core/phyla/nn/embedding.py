@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
+from phyla.nn.products import FastProducts
 from phyla.nn.weight import Weight
 
 if TYPE_CHECKING:
-    from phyla.model.step import Overlay, StepInput
+    from phyla.model.step import Overlay, Route, StepInput
 
 
 class Embedding:
@@ -17,17 +18,21 @@ class Embedding:
 
     Args:
         weight: (V, E), dense or quantised.
+        products: how a quantised weight is multiplied on the fast route; None multiplies it whole.
     """
 
-    def __init__(self, weight: Weight) -> None:
+    def __init__(self, weight: Weight, products: FastProducts | None = None) -> None:
         self.weight = weight
+        self.products = products
 
     def __call__(self, ids: mx.array) -> mx.array:
         """(...,) int32 to (..., E)."""
         return self.weight.gather(ids)
 
-    def project(self, hidden: mx.array) -> mx.array:
+    def project(self, hidden: mx.array, route: Route = "exact") -> mx.array:
         """The tied output projection: (..., E) to (..., V)."""
+        if route == "fast" and self.products is not None:
+            return self.products.multiply(self.weight, hidden)
         return self.weight.multiply(hidden)
 
     @property

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
+from phyla.nn.products import FastProducts
 from phyla.nn.weight import Weight, stacked_rows
 
 if TYPE_CHECKING:
@@ -20,14 +21,19 @@ class Linear:
     Args:
         weight: (outputs, inputs), dense or quantised.
         bias: (outputs,), or None.
+        products: how a quantised weight is multiplied on the fast route; None multiplies it whole.
     """
 
-    def __init__(self, weight: Weight, bias: mx.array | None = None) -> None:
+    def __init__(self, weight: Weight, bias: mx.array | None = None, products: FastProducts | None = None) -> None:
         self.weight = weight
         self.bias = bias
+        self.products = products
 
-    def __call__(self, x: mx.array) -> mx.array:
+    def __call__(self, x: mx.array, route: Route = "exact") -> mx.array:
         """(..., inputs) to (..., outputs)."""
+        if route == "fast" and self.products is not None and self.weight.form is not None:
+            product = self.products.multiply(self.weight, x)
+            return product if self.bias is None else product + self.bias
         if self.bias is None:
             return self.weight.multiply(x)
         if self.weight.form is None:
@@ -59,8 +65,8 @@ class FusedLinear:
     def __call__(self, x: mx.array, route: Route) -> Sequence[mx.array]:
         """The outputs of each part, in order."""
         if self.whole is None or route == "exact":
-            return [part(x) for part in self.parts]
-        return list(mx.split(self.whole(x), self._cuts, axis=-1))
+            return [part(x, route) for part in self.parts]
+        return list(mx.split(self.whole(x, route), self._cuts, axis=-1))
 
     @property
     def arrays(self) -> list[mx.array]:
@@ -74,7 +80,8 @@ def _fused(parts: Sequence[Linear]) -> Linear | None:
     if not alike:
         return None
     biases = [part.bias for part in parts if part.bias is not None]
-    return Linear(stacked_rows([part.weight for part in parts]), mx.concatenate(biases) if biases else None)
+    weight, bias = stacked_rows([part.weight for part in parts]), mx.concatenate(biases) if biases else None
+    return Linear(weight, bias, parts[0].products)
 
 
 def _views(whole: Linear, parts: Sequence[Linear]) -> tuple[Linear, ...]:

@@ -30,7 +30,7 @@ class GatedMLP:
     def __call__(self, x: mx.array, route: Route) -> mx.array:
         """(1, B*L, E) in and out."""
         gate, up = self.gate_up(x, route)
-        return self.down(self.activation(gate, up))
+        return self.down(self.activation(gate, up), route)
 
     @property
     def arrays(self) -> list[mx.array]:

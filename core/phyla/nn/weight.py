@@ -79,6 +79,20 @@ class Weight:
             self.form,
         )
 
+    def unpacked(self, dtype: mx.Dtype) -> mx.array:
+        """(rows, columns) in `dtype`, by MLX's own kernel; part of the graph it is used in."""
+        assert self.form is not None, "a dense matrix isn't packed"
+        assert self.scales is not None
+        unpacked = mx.dequantize(
+            self.data,
+            scales=self.scales,
+            biases=self.biases,
+            group_size=self.form.group_size,
+            bits=self.form.bits,
+            mode=self.form.mode,
+        )
+        return unpacked.astype(dtype)
+
     def dense(self, dtype: mx.Dtype) -> Weight:
         """The same matrix unpacked to `dtype`; itself when it already is."""
         if self.form is None:

@@ -8,6 +8,7 @@ from typing import Literal, cast
 from phyla.backend import BackendFacts
 from phyla.backend.dtypes import resolve_dtype, resolve_weights
 from phyla.backend.identity import NumericalIdentity
+from phyla.backend.strategy import Chosen
 from phyla.checkpoint import Checkpoint
 from phyla.engine.chunks import chunk_rule
 from phyla.kv.plain import dtype_bytes
@@ -35,6 +36,7 @@ def choose_numerics(
     checkpoint: Checkpoint,
     facts: ModelFacts,
     backend: BackendFacts,
+    product: Chosen,
 ) -> Numerics:
     """Dtype and weight form.
 
@@ -43,6 +45,12 @@ def choose_numerics(
         weights: what was asked for.
         pinned_by: the flag that pins the checkpoint's own weight form, or None.
         checkpoint: its headers say what dequantised weights would take.
+        facts: of the model.
+        backend: where it will run.
+        product: the fastest way to multiply its weights.
+
+    Raises:
+        UsageError: what was asked for doesn't exist, or doesn't fit.
     """
     resolved = resolve_dtype(dtype.name, facts.stored_dtype, backend)
     dtype_choice = dtype.choice(resolved.value, resolved.reason if dtype.is_auto else "")
@@ -50,7 +58,7 @@ def choose_numerics(
         return Numerics(dtype_choice, weights.choice("stored", f"{pinned_by} keeps the checkpoint's own form"))
     dense = dense_bytes(checkpoint, facts, resolved.value)
     requested = cast(Literal["auto", "stored", "dense"], weights.name)
-    form = resolve_weights(requested, facts.weight_bytes.total, dense, backend)
+    form = resolve_weights(requested, facts.weight_bytes.total, dense, backend, product)
     return Numerics(dtype_choice, weights.choice(form.value, form.reason if weights.is_auto else ""))
 
 

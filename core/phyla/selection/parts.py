@@ -75,6 +75,7 @@ class Parts:
             dtype=self.plan.dtype,
             weights=self.plan.weights,
             compiled_activations=self.plan.compiled_activations,
+            strategies=self.plan.strategies,
             progress=progress,
         )
 

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from phyla.backend import BackendFacts
+from phyla.backend.strategy import Strategies
 from phyla.checkpoint import Checkpoint
 from phyla.draft import DraftTarget
+from phyla.engine.geometry import chosen_product
 from phyla.engine.settings import EngineSettings
 from phyla.errors import LayoutError, PhylaError, PluginError, UsageError
 from phyla.plan import Candidates, Choice, Plan, Question
@@ -19,6 +21,7 @@ from phyla.selection.openers import open_checkpoint
 from phyla.selection.proposers import NO_PROPOSER, Proposers, choose_proposer
 from phyla.selection.schemes import ChosenSchemes, Schemes, choose_schemes
 from phyla.selection.settings import SelectionSettings
+from phyla.selection.strategies import check_strategies, choose_strategies
 from phyla.selection.wanted import QUESTIONS, Wanted, WantedMap, wanted_by_plugin, wanted_of
 from phyla.settings import Settings
 
@@ -31,14 +34,11 @@ def select(
     manager: PluginManager,
     settings: Settings,
     backend: BackendFacts,
-    *,
-    strategy_digest: str = "",
 ) -> Plan:
     """Choose everything that is needed to load and run a model; loads nothing.
 
     Args:
         reference: model folder, file or hub id.
-        strategy_digest: digest of the backend's strategy tables.
 
     Raises:
         UsageError: an explicit choice can't be honoured; says why and what to do.
@@ -60,7 +60,7 @@ def select(
             backend,
             decided.numerics,
             options.route,
-            strategy_digest,
+            decided.strategies.digest(),
             decided.family.facts,
             settings.section(EngineSettings).prefill_chunk,
         ),
@@ -72,6 +72,7 @@ def select(
         dtype_choice=decided.numerics.dtype,
         weights=decided.numerics.weight_form,
         weights_choice=decided.numerics.weights,
+        strategies=decided.strategies,
         route=options.route,
         layer_schemes=decided.schemes.identities,
         drafter_reference=decided.method.drafter_reference,
@@ -93,6 +94,8 @@ class _Decided:
     method: ChosenMethod
     proposer: Choice
     numerics: Numerics
+    strategies: Strategies
+    strategy_notices: tuple[str, ...] = ()
 
     @property
     def choices(self) -> Mapping[Question, Choice]:
@@ -107,7 +110,7 @@ class _Decided:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        return (*self.schemes.notices, *self.method.notices)
+        return (*self.schemes.notices, *self.method.notices, *self.strategy_notices)
 
 
 def _fuses_attention(options: SelectionSettings, decided: _Decided) -> bool:
@@ -139,6 +142,7 @@ class _Selection:
         self._backend = backend
         self._checkpoint = checkpoint
         self._options = settings.section(SelectionSettings)
+        self._strategies = choose_strategies(settings, backend)
         self._families: Families = by_name(manager.families(settings), "model family")
         self._schemes: Schemes = by_name(manager.kv_schemes(settings), "KV scheme")
         self._methods: Methods = by_name(manager.methods(settings), "draft method")
@@ -165,10 +169,28 @@ class _Selection:
         target = DraftTarget(self._checkpoint, family.facts, schemes.main)
         offered = Offered(target, self._methods, self._families, self._open_drafter)
         method = choose_method(wanted["method"], offered, self._options.draft_model)
-        numerics = choose_numerics(
-            wanted["dtype"], wanted["weights"], self._pinned_by(), self._checkpoint, family.facts, self._backend
+        strategies, batch = self._strategies.strategies, self._settings.section(EngineSettings).batch
+        notices = check_strategies(
+            strategies, self._settings, family.facts, schemes.layers, wanted["weights"], self._pinned_by()
         )
-        return _Decided(family, schemes, method, choose_proposer(wanted["proposer"], self._proposers), numerics)
+        numerics = choose_numerics(
+            wanted["dtype"],
+            self._strategies.weights(wanted["weights"]),
+            self._pinned_by(),
+            self._checkpoint,
+            family.facts,
+            self._backend,
+            chosen_product(strategies, family.facts, batch, None),
+        )
+        return _Decided(
+            family,
+            schemes,
+            method,
+            choose_proposer(wanted["proposer"], self._proposers),
+            numerics,
+            strategies,
+            (*self._strategies.notices, *notices),
+        )
 
     def _answers(self, decided: _Decided, wanted: WantedMap) -> dict[Question, Wanted]:
         candidates = Candidates(

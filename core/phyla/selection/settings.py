@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from phyla.settings import OnOff, PluginSettings, setting
+from phyla.settings import AutoOnOff, OnOff, PluginSettings, setting
 
 
 class SelectionSettings(PluginSettings, section="selection"):
@@ -43,14 +43,17 @@ class SelectionSettings(PluginSettings, section="selection"):
     """What activations and plain caches are; `auto` is float32 on a CPU and the checkpoint's own elsewhere."""
 
     weights: Literal["auto", "stored", "dense"] = setting("auto", flag="--weights")
-    """`stored` keeps quantised weights as they are, `dense` dequantises them once at load."""
+    """`stored` keeps quantised weights as they are, `dense` dequantises them once at load and is refused where memory
+    doesn't hold them. `auto` takes dense ones where they were measured to be faster and half of the memory holds them;
+    `--l1`, `--route exact` and `--batch 1` keep the checkpoint's own form."""
 
     tier: Literal["l1", "l2"] = setting("l1", switches={"--l1": "l1", "--l2": "l2"})
     """Preset: `l1` is plain storage and mlx-lm's numbers; `l2` stores keys and values as the checkpoint's own
     quantisation file says and fuses their attention. A flag of its own overrides one value of a preset."""
 
-    compiled_decode: OnOff = setting(True, flag="--compiled-decode", lever="COMPILED_DECODE")
-    """Compile the decode step of the fast route."""
+    compiled_decode: AutoOnOff = setting("auto", flag="--compiled-decode", lever="COMPILED_DECODE")
+    """Trace the decode step of the fast route once per shape and replay it; `auto` does where that was measured to be
+    faster."""
 
     compiled_activations: OnOff = setting(
         True, flag="--compiled-activations", lever=("COMPILED_GEGLU", "COMPILED_SWIGLU")

@@ -13,9 +13,10 @@ It is then set by `--batch 4`, `PHYLA_ENGINE__BATCH=4`, or `batch = 4` under `[e
 from phyla.settings.filled import Origin, SetBy, Settings
 from phyla.settings.loading import flags_from_options, load_settings
 from phyla.settings.section import PluginSettings, SettingField, declared_fields, setting
-from phyla.settings.values import BinaryGiB, DecimalGB, OnOff, parse_size
+from phyla.settings.values import AutoOnOff, BinaryGiB, DecimalGB, OnOff, parse_size
 
 __all__ = [
+    "AutoOnOff",
     "BinaryGiB",
     "DecimalGB",
     "OnOff",

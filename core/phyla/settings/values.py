@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
@@ -56,6 +56,16 @@ def _word(value: Any) -> Any:
     return words[value.lower()]
 
 
+def _auto_or_word(value: Any) -> Any:
+    if isinstance(value, str) and value.lower() == "auto":
+        return "auto"
+    try:
+        word = _word(value)
+    except ValueError:
+        raise ValueError(f'expects auto|on|off (got "{value}")') from None
+    return {True: "on", False: "off"}.get(word, word)
+
+
 DecimalGB = Annotated[int, BeforeValidator(_decimal)]
 """Bytes; a bare number is in GB of 10**9."""
 
@@ -64,3 +74,6 @@ BinaryGiB = Annotated[int, BeforeValidator(_binary)]
 
 OnOff = Annotated[bool, BeforeValidator(_word), "word"]
 """A boolean whose flag takes a word: on, off, true, false, 1 or 0."""
+
+AutoOnOff = Annotated[Literal["auto", "on", "off"], BeforeValidator(_auto_or_word)]
+"""Like `OnOff`, with `auto` for what the machine decides."""

@@ -29,6 +29,24 @@ def test_each_choice_says_who_and_why(phyla: RunPhyla, toy_folder: Path) -> None
     assert "Route exact, prefill in chunks of 2048 tokens" in out
 
 
+def test_the_fast_route_says_what_it_computes_with_and_what_is_not_measured(phyla: RunPhyla, toy_folder: Path) -> None:
+    out = phyla("explain", str(toy_folder), "--strategy", "attention=grouped", "--strategy-table", "none").out
+    assert "Fast route, 8 rows (shipped table" in out
+    rows = [" ".join(line.split()) for line in out.splitlines()]
+    assert "Attention grouped (asked for with --strategy)" in rows
+    assert "Quantised product dense (the weights aren't quantised in memory)" in rows
+
+
+def test_a_batch_of_one_never_takes_the_fast_route(phyla: RunPhyla, toy_folder: Path) -> None:
+    assert "Fast route: never taken (--batch 1)" in phyla("explain", str(toy_folder), "--batch", "1").out
+
+
+def test_a_strategy_that_cannot_run_is_a_usage_error(phyla: RunPhyla, toy_folder: Path) -> None:
+    ran = phyla("explain", str(toy_folder), "--strategy", "qmm=split16")
+    assert ran.status == 2
+    assert "isn't quantised" in ran.err
+
+
 def test_plugins_report(phyla: RunPhyla, toy_folder: Path) -> None:
     assert "toy has wheels" in phyla("explain", str(toy_folder)).out
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from phyla.model.family import Claim
 from phyla.model.headers import eos_ids, sampling_defaults, stored_dtype, weight_bytes
+from phyla.model.quantization import quant_section
 from phyla.testing.toy.config import ToyConfig, toy_config, toy_facts, toy_shapes
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class ToyFamily:
             stored_dtype=stored_dtype(checkpoint),
             eos_ids=eos_ids(checkpoint),
             sampling_defaults=sampling_defaults(checkpoint),
+            quantization=quant_section(checkpoint.config),
         )
 
     def bind(self, checkpoint: Checkpoint, facts: ModelFacts, options: LoadOptions) -> ModelBinding:

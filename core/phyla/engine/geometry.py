@@ -1,0 +1,90 @@
+"""The sizes of a model's decode steps, and what the strategy tables say about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+from phyla.backend.strategy import (
+    AppendGeometry,
+    AttentionGeometry,
+    Chosen,
+    DecodeGeometry,
+    Operation,
+    QmmGeometry,
+    Strategies,
+)
+from phyla.kv.layer_spec import FULL, SLIDING
+
+if TYPE_CHECKING:
+    from phyla.kv.layer_spec import LayerSpec
+    from phyla.model.facts import ModelFacts
+    from phyla.model.load_options import WeightForm
+
+TYPICAL_STORED = 1024
+"""Columns of a seat that the plan's lines speak of; a group looks its own number up."""
+
+
+def attention_geometry(layer: LayerSpec, rows: int, stored: int) -> AttentionGeometry:
+    """Of a layer that attends to keys and values."""
+    keys = layer.plane("keys")
+    return AttentionGeometry(rows, stored, layer.num_query_heads or keys.num_heads, keys.num_heads, keys.width)
+
+
+def append_geometry(layer: LayerSpec, rows: int, stored: int) -> AppendGeometry:
+    """Of a layer that stores keys and values."""
+    keys = layer.plane("keys")
+    return AppendGeometry(rows, stored, keys.num_heads, keys.width)
+
+
+def decode_geometry(facts: ModelFacts, rows: int) -> DecodeGeometry:
+    """Of a whole step."""
+    return DecodeGeometry(rows, facts.hidden_size, len(facts.layout))
+
+
+def product_geometry(facts: ModelFacts, rows: int) -> QmmGeometry | None:
+    """Of the products in a step, as one that stands for all; None where nothing is quantised."""
+    if facts.quantization is None:
+        return None
+    return QmmGeometry(rows, facts.hidden_size, facts.hidden_size, int(facts.quantization.get("bits", 4)))
+
+
+def usable_attention(layer: LayerSpec) -> frozenset[str]:
+    """Strategies that can run over a stacked group of rows of different lengths."""
+    return frozenset({"grouped", "loop"} if layer.softcap is not None else {"grouped", "loop", "fused_mask"})
+
+
+def chosen_product(strategies: Strategies, facts: ModelFacts, rows: int, weights: WeightForm | None) -> Chosen:
+    """How quantised weights are multiplied, dense ones included while their form is open (None)."""
+    geometry = product_geometry(facts, rows)
+    if geometry is None or weights == "dense":
+        return Chosen("dense", "the weights aren't quantised in memory")
+    names = strategies.product_names()
+    return strategies.choose(geometry, names if weights is None else names - {"dense"})
+
+
+def chosen_decode(strategies: Strategies, facts: ModelFacts, rows: int, asked: Literal["auto", "on", "off"]) -> Chosen:
+    """Whether a step of so many rows is traced and replayed."""
+    if asked != "auto":
+        return Chosen("compiled" if asked == "on" else "eager", f"asked for with --compiled-decode {asked}")
+    return strategies.choose(decode_geometry(facts, rows), ("compiled", "eager"))
+
+
+def typical_choices(
+    strategies: Strategies,
+    facts: ModelFacts,
+    rows: int,
+    weights: WeightForm,
+    compiled: Literal["auto", "on", "off"],
+) -> Mapping[Operation, Chosen]:
+    """What a step of so many rows with some thousand columns computes with; for people."""
+    chosen: dict[Operation, Chosen] = {}
+    attending = next((one for one in facts.layout if one.owns_state and one.kind in (FULL, SLIDING)), None)
+    if attending is not None:
+        stored = min(TYPICAL_STORED, facts.context_limit)
+        by_attention = attention_geometry(attending, rows, stored)
+        chosen["attention"] = strategies.choose(by_attention, usable_attention(attending))
+        chosen["append"] = strategies.choose(append_geometry(attending, rows, stored), ("scatter", "slices"))
+    chosen["qmm"] = chosen_product(strategies, facts, rows, weights)
+    chosen["decode"] = chosen_decode(strategies, facts, rows, compiled)
+    return chosen

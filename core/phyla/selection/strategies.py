@@ -1,0 +1,136 @@
+"""Which strategies the plan computes with, and whether what was forced can run at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from phyla.backend import BackendFacts
+from phyla.backend.strategy import Operation, Strategies, StrategySettings, load_strategies
+from phyla.engine.settings import EngineSettings
+from phyla.errors import RefusedCombination, UsageError
+from phyla.kv import KVScheme, LayerSpec
+from phyla.kv.layer_spec import FULL, SLIDING
+from phyla.model import ModelFacts
+from phyla.selection.schemes import PLAIN_NAME
+from phyla.selection.settings import SelectionSettings
+from phyla.selection.wanted import Wanted
+from phyla.settings import Settings
+
+
+@dataclass(frozen=True)
+class ChosenStrategies:
+    """The tables and what is forced."""
+
+    strategies: Strategies
+    notices: tuple[str, ...] = ()
+
+    def weights(self, wanted: Wanted) -> Wanted:
+        """The weight form that is wanted, where a forced product has one."""
+        forced = self.strategies.forced.get("qmm")
+        if forced is None or not wanted.is_auto:
+            return wanted
+        form = "dense" if forced == "dense" else "stored"
+        return Wanted(form, "flag", "--strategy", f"--strategy qmm={forced} multiplies {form} weights")
+
+
+def choose_strategies(settings: Settings, backend: BackendFacts) -> ChosenStrategies:
+    """The table of this device and what `--strategy` forces.
+
+    Raises:
+        UsageError: a strategy or table that doesn't exist or can't be used.
+    """
+    loaded = load_strategies(settings.section(StrategySettings), backend)
+    return ChosenStrategies(loaded.strategies, loaded.notices)
+
+
+def check_strategies(
+    strategies: Strategies,
+    settings: Settings,
+    facts: ModelFacts,
+    layers: tuple[KVScheme, ...],
+    wanted_weights: Wanted,
+    pinned_by: str | None,
+) -> tuple[str, ...]:
+    """Refuse a forced strategy that can't run; lines for those that can't have an effect.
+
+    Args:
+        strategies: with what is forced.
+        settings: batch, route, compiling.
+        facts: of the model.
+        layers: scheme of each layer.
+        wanted_weights: what `--weights` says.
+        pinned_by: the flag that keeps the checkpoint's own weights, or None.
+
+    Raises:
+        RefusedCombination: another flag excludes it.
+        UsageError: this model can't be computed like that; says why.
+    """
+    forced = strategies.forced
+    if "qmm" in forced:
+        _check_product(forced["qmm"], facts, wanted_weights, pinned_by)
+    if "attention" in forced:
+        _check_attention(forced["attention"], settings, facts, layers)
+    return tuple(_without_effect(frozenset(forced), settings, facts, layers))
+
+
+def _check_product(name: str, facts: ModelFacts, wanted: Wanted, pinned_by: str | None) -> None:
+    asked = f"--strategy qmm={name}"
+    if facts.quantization is None:
+        raise UsageError(f"{asked}: the checkpoint isn't quantised, so there is nothing to choose. Leave it away.")
+    if name == "dense" and pinned_by is not None:
+        raise RefusedCombination(f"{asked}: {pinned_by} keeps the checkpoint's own weights. Leave one of them away.")
+    excluded = "stored" if name == "dense" else "dense"
+    if wanted.name == excluded:
+        raise RefusedCombination(f"{asked} can't multiply --weights {excluded}. Leave one of them away.")
+
+
+def _check_attention(name: str, settings: Settings, facts: ModelFacts, layers: tuple[KVScheme, ...]) -> None:
+    asked = f"--strategy attention={name}"
+    attending = _attending(facts)
+    if not attending:
+        raise UsageError(f"{asked}: no layer of this model attends to keys and values.")
+    if not _reached(facts, layers):
+        scheme = layers[attending[0].index].identity
+        raise UsageError(f"{asked}: KV scheme '{scheme}' attends in its own way. Use --kv-scheme plain.")
+    if name == "fused" and settings.section(EngineSettings).batch > 1:
+        raise UsageError(
+            f"{asked}: without a mask, rows of different lengths would see what lies behind the end of the shorter "
+            "ones. Use fused_mask, grouped or loop, or --batch 1."
+        )
+    capped = next((layer for layer in attending if layer.softcap is not None), None)
+    if name in ("fused", "fused_mask") and capped is not None:
+        raise UsageError(
+            f"{asked}: the scores of layer {capped.index} are capped at {capped.softcap:g}, which no fused kernel "
+            "does. Use grouped or loop."
+        )
+    if name == "loop" and settings.section(SelectionSettings).compiled_decode == "on":
+        raise RefusedCombination(
+            f"{asked} can't be traced, since every step has other shapes: --compiled-decode on excludes it. "
+            "Use grouped or fused_mask, or --compiled-decode off."
+        )
+
+
+def _without_effect(
+    forced: frozenset[Operation], settings: Settings, facts: ModelFacts, layers: tuple[KVScheme, ...]
+) -> Iterator[str]:
+    if not forced:
+        return
+    if settings.section(SelectionSettings).route == "exact":
+        yield "--strategy has no effect: --route exact computes as mlx-lm does."
+    encoded = [layer.index for layer in _attending(facts) if layers[layer.index].name != PLAIN_NAME]
+    if encoded and forced & {"attention", "append"}:
+        yield f"--strategy doesn't reach layers {_listed(encoded)}: their KV scheme attends in its own way."
+
+
+def _attending(facts: ModelFacts) -> list[LayerSpec]:
+    return [layer for layer in facts.layout if layer.kind in (FULL, SLIDING)]
+
+
+def _reached(facts: ModelFacts, layers: tuple[KVScheme, ...]) -> bool:
+    return any(layers[layer.index].name == PLAIN_NAME for layer in _attending(facts))
+
+
+def _listed(indices: list[int]) -> str:
+    shown = ", ".join(str(index) for index in indices[:8])
+    return shown if len(indices) <= 8 else f"{shown}, ..."
