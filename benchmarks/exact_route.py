@@ -18,117 +18,27 @@ from typing import Any
 
 import phyla
 from phyla.backend.blas import load_fast_blas
+from phyla.cli.bench.random_model import GEOMETRIES, RandomModel
 
 from benchmarks.measurement import interval_95, versions, write_result
 
 NUM_PROMPT = 512
 NUM_DECODED = 128
 
-_LLAMA = {
-    "model_type": "llama",
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 5e5,
-    "attention_bias": False,
-    "mlp_bias": False,
-    "tie_word_embeddings": False,
-    "max_position_embeddings": 8192,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
-}
-
-MODELS: Mapping[str, dict[str, Any]] = {
-    "tiny": _LLAMA
-    | {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "vocab_size": 512}
-    | {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64},
-    # The layers of a 1B and next to no numbers: what is left is what the host does to build and start a step.
-    "host-bound": _LLAMA
-    | {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 16, "vocab_size": 2048}
-    | {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32},
-    "llama-0.5b": _LLAMA
-    | {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "vocab_size": 49152}
-    | {"num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 64},
-    "llama-1b": _LLAMA
-    | {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "vocab_size": 128256}
-    | {"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64},
-    "llama-8b": _LLAMA
-    | {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "vocab_size": 128256}
-    | {"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128},
-    "qwen35-0.8b": {
-        "model_type": "qwen3_5",
-        "tie_word_embeddings": True,
-        "text_config": {
-            "model_type": "qwen3_5_text",
-            "hidden_size": 1024,
-            "intermediate_size": 3584,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 8,
-            "num_key_value_heads": 2,
-            "head_dim": 256,
-            "vocab_size": 151936,
-            "linear_num_value_heads": 16,
-            "linear_num_key_heads": 16,
-            "linear_key_head_dim": 128,
-            "linear_value_head_dim": 128,
-            "linear_conv_kernel_dim": 4,
-            "full_attention_interval": 4,
-            "tie_word_embeddings": True,
-            "rms_norm_eps": 1e-6,
-            "attention_bias": False,
-            "max_position_embeddings": 8192,
-            "bos_token_id": 1,
-            "eos_token_id": 2,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
-        },
-    },
-}
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", choices=MODELS, default="llama-0.5b")
+    parser.add_argument("--model", choices=GEOMETRIES, default="llama-0.5b")
     parser.add_argument("--bits", type=int, choices=(4, 8), help="quantise both sides' files")
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--rows", type=int, nargs="*", default=[8, 32])
     arguments = parser.parse_args()
     load_fast_blas()
-    name = arguments.model + (f"-{arguments.bits}bit" if arguments.bits else "")
+    random_model = RandomModel(arguments.model, arguments.bits)
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / name
-        write_folder(folder, MODELS[arguments.model], arguments.bits)
-        result = measure(folder, arguments.pairs, arguments.rows)
+        result = measure(random_model.write(Path(scratch)), arguments.pairs, arguments.rows)
     flags = f"--model {arguments.model}" + (f" --bits {arguments.bits}" if arguments.bits else "")
-    write_result("exact_route", f"{flags} --pairs {arguments.pairs}", result, suffix=name)
-
-
-def write_folder(folder: Path, config: Mapping[str, Any], bits: int | None) -> None:
-    """A checkpoint of seeded random bfloat16 weights, drawn by mlx on its device: numpy would take minutes for 8B."""
-    import json
-
-    import mlx.core as mx
-    from phyla.testing.tiny.qwen35 import converted_shapes
-    from phyla.testing.tiny.shapes import tensor_shapes
-    from phyla.testing.tiny.tokenizer import write_tokenizer
-
-    folder.mkdir()
-    shapes = converted_shapes(config) if "text_config" in config else tensor_shapes(config)
-    tensors: dict[str, mx.array] = {}
-    for seed, (tensor, shape) in enumerate(shapes.items()):
-        drawn = mx.random.normal(shape, key=mx.random.key(seed)) * 0.02
-        array = (drawn + 1 if len(shape) == 1 else drawn).astype(mx.bfloat16)
-        if tensor.endswith("A_log"):
-            array = mx.abs(drawn).astype(mx.float32)
-        if bits and len(shape) == 2:
-            path = tensor.removesuffix(".weight")
-            packed = mx.quantize(array, group_size=64, bits=bits)
-            tensors |= {f"{path}.{part}": one for part, one in zip(("weight", "scales", "biases"), packed, strict=True)}
-        else:
-            tensors[tensor] = array
-        mx.eval(tensors)
-    section = {"quantization": {"group_size": 64, "bits": bits}} if bits else {}
-    (folder / "config.json").write_text(json.dumps({**config, **section}))
-    mx.save_safetensors(str(folder / "model.safetensors"), tensors, metadata={"format": "mlx"})
-    write_tokenizer(folder, 512)
+    write_result("exact_route", f"{flags} --pairs {arguments.pairs}", result, suffix=random_model.name)
 
 
 def measure(folder: Path, num_pairs: int, row_counts: Sequence[int]) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from typing import Any
 
 import phyla
 from phyla.backend.blas import load_fast_blas
+from phyla.cli.bench.random_model import GEOMETRIES, RandomModel
 
-from benchmarks.exact_route import MODELS, write_folder
 from benchmarks.measurement import versions, write_result
 
 NUM_DECODED = 64
@@ -28,14 +28,13 @@ MLX_LM_BITS: Mapping[str, int | None] = {"mlx-lm, plain": None, "mlx-lm, 8 bits"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", choices=MODELS, default="llama-0.5b")
+    parser.add_argument("--model", choices=GEOMETRIES, default="llama-0.5b")
     parser.add_argument("--stored", type=int, default=2048, help="tokens of the prompt")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     load_fast_blas()
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / arguments.model
-        write_folder(folder, MODELS[arguments.model] | {"max_position_embeddings": 32768}, None)
+        folder = RandomModel(arguments.model).write(Path(scratch))
         prompt = [3 + (7 * index) % 500 for index in range(arguments.stored)]
         result = measure(folder, prompt, arguments.rounds)
     flags = f"--model {arguments.model} --stored {arguments.stored} --rounds {arguments.rounds}"

@@ -27,8 +27,9 @@ from typing import Any
 
 import phyla
 from phyla.backend.blas import load_fast_blas
+from phyla.cli.bench.random_model import GEOMETRIES, RandomModel
 
-from benchmarks.exact_route import MODELS, mlx_lm_tokens, write_folder
+from benchmarks.exact_route import mlx_lm_tokens
 
 Step = Callable[[Any], Any]
 """From a (1,) token to (1, V) logits, nothing evaluated."""
@@ -36,7 +37,7 @@ Step = Callable[[Any], Any]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model", choices=MODELS, nargs="?", default="host-bound")
+    parser.add_argument("model", choices=GEOMETRIES, nargs="?", default="host-bound")
     parser.add_argument("--bits", type=int, choices=(4, 8), help="quantise both sides' files")
     parser.add_argument("--stored", type=int, default=512, help="tokens of the prompt")
     parser.add_argument("--steps", type=int, default=100)
@@ -44,8 +45,7 @@ def main() -> None:
     arguments = parser.parse_args()
     load_fast_blas()
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / arguments.model
-        write_folder(folder, MODELS[arguments.model], arguments.bits)
+        folder = RandomModel(arguments.model, arguments.bits).write(Path(scratch))
         prompt = [3 + (7 * index) % 500 for index in range(arguments.stored)]
         profile_loops(folder, prompt, arguments.steps, arguments.rounds)
         profile_engine(folder, prompt, arguments.steps, arguments.rounds)

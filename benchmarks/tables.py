@@ -33,7 +33,7 @@ def filled(text: str) -> str:
         result = json.loads((RESULTS / f"{name}.json").read_text())
         return f"<!-- measured: {name} -->\n{TABLES[name](result)}\n<!-- end -->"
 
-    return re.sub(r"<!-- measured: (\w+) -->.*?<!-- end -->", table, text, flags=re.DOTALL)
+    return re.sub(r"<!-- measured: ([\w.-]+) -->.*?<!-- end -->", table, text, flags=re.DOTALL)
 
 
 def starter_vs_mlx_lm(result: Result) -> str:

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from phyla.baseline import Baseline
     from phyla.checkpoint import Checkpoint, CheckpointOpener, TensorInfo
     from phyla.draft import (
         ConstraintEngine,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from phyla.settings import PluginSettings, Settings, setting
 
 _HOMES = {
+    "Baseline": "phyla.baseline",
     "CacheCodec": "phyla.kv",
     "Checkpoint": "phyla.checkpoint",
     "CheckpointOpener": "phyla.checkpoint",
@@ -81,6 +83,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Baseline",
     "CacheCodec",
     "Checkpoint",
     "CheckpointOpener",

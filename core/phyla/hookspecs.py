@@ -13,6 +13,7 @@ import pluggy
 if TYPE_CHECKING:
     import click
 
+    from phyla.baseline import Baseline
     from phyla.checkpoint import CheckpointOpener
     from phyla.draft import ConstraintEngine, DraftMethod
     from phyla.draft.fill import FillSource
@@ -80,6 +81,11 @@ def phyla_samplers(settings: Settings) -> list[NamedSampler]:  # type: ignore[em
 @hookspec
 def phyla_cache_codecs(settings: Settings) -> list[CacheCodec]:  # type: ignore[empty-body]
     """How prefix entries become bytes."""
+
+
+@hookspec
+def phyla_baselines(settings: Settings) -> list[Baseline]:  # type: ignore[empty-body]
+    """Other programs that `phyla bench engine --against NAME` measures beside this one."""
 
 
 @hookspec

@@ -14,7 +14,7 @@ from phyla import Claim, Family, Settings, hookimpl
 from phyla_mlxlm.installed import InstalledMlxLm
 
 if TYPE_CHECKING:
-    from phyla import Checkpoint, LoadOptions, ModelBinding, ModelFacts
+    from phyla import Baseline, Checkpoint, LoadOptions, ModelBinding, ModelFacts
 
 phyla_api = 1
 
@@ -55,3 +55,10 @@ class MlxLmFamily:
 @hookimpl
 def phyla_families(settings: Settings) -> list[Family]:
     return [MlxLmFamily(InstalledMlxLm.find())]
+
+
+@hookimpl
+def phyla_baselines(settings: Settings) -> list[Baseline]:
+    from phyla_mlxlm.baseline import MlxLmBaseline
+
+    return [MlxLmBaseline(InstalledMlxLm.find())]

@@ -14,7 +14,7 @@ LAYERS = (
     {"sampling"},
     {"draft"},
     {"engine"},
-    {"plan", "selection", "plugins", "hookspecs", "builtin"},
+    {"plan", "selection", "plugins", "hookspecs", "builtin", "baseline"},
     {"library", "assembly"},
     {"cli", "testing"},
 )

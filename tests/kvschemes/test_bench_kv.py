@@ -112,4 +112,4 @@ def test_a_text_of_one_token_is_refused(folder: Path, text: Path, capsys: pytest
 
 def test_an_unknown_measurement_names_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "kw"], env={}) == 2
-    assert "Known: kv" in capsys.readouterr().err
+    assert "Known: engine" in capsys.readouterr().err

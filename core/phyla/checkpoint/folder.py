@@ -62,6 +62,11 @@ class FolderCheckpoint:
         config = read_json_object(folder / CONFIG_NAME, name)
         return cls(folder, asked, name, config, read_shards(folder, name))
 
+    @property
+    def folder(self) -> Path:
+        """Where the files are; for programs that read them on their own, never for messages."""
+        return self._folder
+
     @cached_property
     def generation_config(self) -> Mapping[str, Any]:
         """Raises DamagedCheckpoint if the file is there and isn't JSON."""

@@ -17,6 +17,7 @@ from phyla.plugins.events import EventDelivery
 if TYPE_CHECKING:
     import click
 
+    from phyla.baseline import Baseline
     from phyla.checkpoint import CheckpointOpener
     from phyla.draft import ConstraintEngine, DraftMethod
     from phyla.draft.fill import FillSource
@@ -154,6 +155,12 @@ class PluginManager:
         from phyla.kv import CacheCodec
 
         return self._collect("phyla_cache_codecs", (CacheCodec,), settings=settings)
+
+    def baselines(self, settings: Settings) -> tuple[Declared[Baseline], ...]:
+        """Other programs to measure beside this one."""
+        from phyla.baseline import Baseline
+
+        return self._collect("phyla_baselines", (Baseline,), settings=settings)
 
     def plan_answers(self, candidates: Candidates, settings: Settings) -> tuple[Declared[PlanAnswer], ...]:
         """What plugins would choose instead of the defaults."""

@@ -41,6 +41,7 @@ ENGINE = ConstraintEngine(
 FILL = FillSource("echo", asserted=False, open=lambda request: None)
 SAMPLER = NamedSampler("curve", "processor", create=lambda request: lambda history, logits: logits)
 CODEC = CacheCodec("plain", 1, encode=lambda entry: b"", decode=lambda data, identity: pytest.fail("not decoded here"))
+RIVAL = SimpleNamespace(name="rival", versions=dict, open=lambda folder: pytest.fail("not opened here"))
 ANSWER = PlanAnswer({"kv_scheme": "boxes"}, "because")
 
 
@@ -111,6 +112,10 @@ class Everything:
         return [CODEC]
 
     @hookimpl
+    def phyla_baselines(self) -> list[Any]:
+        return [RIVAL]
+
+    @hookimpl
     def phyla_plan(self, candidates: Candidates, settings: Settings) -> PlanAnswer:
         return ANSWER
 
@@ -163,6 +168,7 @@ def test_each_hook_gives_what_was_declared_and_who_declared_it(manager: PluginMa
     assert manager.proposers(SETTINGS) == (Declared("wardrobe", ENGINE), Declared("wardrobe", FILL))
     assert manager.samplers(SETTINGS) == (Declared("wardrobe", SAMPLER),)
     assert manager.cache_codecs(SETTINGS) == (Declared("wardrobe", CODEC),)
+    assert manager.baselines(SETTINGS) == (Declared("wardrobe", RIVAL),)
     assert manager.routes(SETTINGS) == (Declared("wardrobe", "a handler"),)
 
 
@@ -201,6 +207,7 @@ def test_plugins_are_asked_in_the_order_of_their_names() -> None:
         ("phyla_proposers", PluginManager.proposers),
         ("phyla_samplers", PluginManager.samplers),
         ("phyla_cache_codecs", PluginManager.cache_codecs),
+        ("phyla_baselines", PluginManager.baselines),
     ],
 )
 def test_an_answer_of_the_wrong_type_names_the_plugin_and_the_hook(hook: str, ask: Any) -> None:

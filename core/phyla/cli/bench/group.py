@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from phyla.cli.bench.engine import engine
 from phyla.cli.bench.kv import kv
 from phyla.cli.group import PhylaGroup
 
@@ -12,5 +13,6 @@ def bench_group() -> PhylaGroup:
         name="bench",
         help="Measure a model on this machine. Results are JSON, printed or written to --output.",
     )
+    group.add_command(engine)
     group.add_command(kv)
     return group
