@@ -20,4 +20,13 @@ def phyla_proposers(settings: Settings) -> list[ConstraintEngine | FillSource]:
     from phyla_llguidance.trial import trial
 
     engine = LlguidanceEngine()
-    return [ConstraintEngine(name=NAME, supports=supports, compile=engine.compile, trial=trial, rank=RANK)]
+    return [
+        ConstraintEngine(
+            name=NAME,
+            supports=supports,
+            compile=engine.compile,
+            trial=trial,
+            trial_imports=("phyla_llguidance.grammar", "phyla_llguidance.vocabulary"),
+            rank=RANK,
+        )
+    ]

@@ -26,4 +26,13 @@ def phyla_proposers(settings: Settings) -> list[ConstraintEngine | FillSource]:
     from phyla_xgrammar.trial import trial
 
     engine = XgrammarEngine()
-    return [ConstraintEngine(name=NAME, supports=supports, compile=engine.compile, trial=trial, rank=RANK)]
+    return [
+        ConstraintEngine(
+            name=NAME,
+            supports=supports,
+            compile=engine.compile,
+            trial=trial,
+            trial_imports=("phyla_xgrammar.grammar",),
+            rank=RANK,
+        )
+    ]

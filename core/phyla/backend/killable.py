@@ -68,6 +68,11 @@ class KillableWorker:
         self._write(struct.pack("<I", len(data)) + data, deadline)
         return self._read_frame(deadline, max_bytes)
 
+    @property
+    def exit_status(self) -> int | None:
+        """How the process ended, a signal as a negative number; None while it runs."""
+        return self._process.poll()
+
     def kill(self) -> None:
         """End it now. Safe to call twice."""
         self._process.kill()

@@ -153,7 +153,7 @@ class ConstraintCompiler:
         if isinstance(engine, Support):
             raise ConstraintError(str(engine.reason))
         if engine.trial is not None:
-            self._trials.run(engine.trial, spec)
+            self._trials.run(engine.trial, spec, engine.trial_imports)
         try:
             return Enforced(engine.name, engine.compile(spec, self._tokenizer, self._eos_ids))
         except ConstraintError:

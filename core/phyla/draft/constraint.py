@@ -74,3 +74,6 @@ class ConstraintEngine:
 
     rank: int = 0
     """Among engines that support a spec the highest is chosen under `auto`."""
+
+    trial_imports: tuple[str, ...] = ()
+    """Modules that `trial` needs: imported in the process before its time is taken."""

@@ -12,7 +12,7 @@ class GrammarSettings(PluginSettings, section="grammar"):
     """Off: no constraint is enforced, as with `--proposer none --structured-fallback warn`."""
 
     compile_seconds: float = setting(5.0, flag="--grammar-seconds", gt=0)
-    """Seconds that trying out one schema or grammar may take before it is refused."""
+    """Seconds of computing that trying out one schema or grammar may take before it is refused."""
 
     compile_memory_bytes: int = setting(1 << 30, ge=1 << 26)
     """Memory in bytes that trying one out may take, where the system enforces it."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import Empty, LifoQueue
 from threading import BoundedSemaphore
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 WORKER = "phyla.draft.trial_worker"
 NUM_WORKERS = 4
+PATIENCE = 4
+"""Seconds that may pass for each second of computing that a trial may take: a busy machine makes no schema worse."""
+
 MAX_ANSWER_BYTES = 1 << 16
 
 
@@ -26,6 +30,8 @@ class TrialLimits:
     """What one trial may take."""
 
     seconds: float = 5.0
+    """Of computing."""
+
     memory_bytes: int = 1 << 30
 
 
@@ -38,8 +44,13 @@ class Trials:
         self._seats = BoundedSemaphore(num_workers)
         self._finalizer = weakref.finalize(self, _close_all, self._idle)
 
-    def run(self, trial: Callable[[str, str], None], spec: ConstraintSpec) -> None:
+    def run(self, trial: Callable[[str, str], None], spec: ConstraintSpec, imports: Sequence[str] = ()) -> None:
         """Returns if the constraint may be compiled here.
+
+        Args:
+            trial: found again by its name in the process.
+            spec: what to try.
+            imports: modules to have there before time is taken.
 
         Raises:
             ConstraintError: what the trial said against it, or that it hung, grew or crashed.
@@ -55,12 +66,12 @@ class Trials:
             worker = self._take()
             try:
                 # What a compiler needs to be imported isn't the constraint's to pay.
-                worker.ask({"import": trial.__module__}, READY_SECONDS, MAX_ANSWER_BYTES)
-                answer = worker.ask(question, self._limits.seconds, MAX_ANSWER_BYTES)
+                worker.ask({"import": [trial.__module__, *imports]}, READY_SECONDS, MAX_ANSWER_BYTES)
+                answer = worker.ask(question, PATIENCE * self._limits.seconds, MAX_ANSWER_BYTES)
             except BaseException as error:
                 worker.kill()
                 if isinstance(error, WorkerFailed):
-                    raise ConstraintError(self._blame(error)) from error
+                    raise ConstraintError(self._blame(worker, error)) from error
                 raise
             self._idle.put(worker)
         if "error" in answer:
@@ -78,8 +89,8 @@ class Trials:
         except WorkerFailed as error:
             raise ConstraintError("The process that tries out constraints doesn't start.") from error
 
-    def _blame(self, error: WorkerFailed) -> str:
-        if isinstance(error, WorkerTookTooLong):
+    def _blame(self, worker: KillableWorker, error: WorkerFailed) -> str:
+        if isinstance(error, WorkerTookTooLong) or worker.exit_status == -signal.SIGPROF:
             return f"It takes more than {self._limits.seconds:g} seconds to compile. Make it simpler."
         if isinstance(error, WorkerDied):
             return "Compiling it used up its memory or crashed the compiler. Make it simpler."

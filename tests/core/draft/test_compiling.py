@@ -29,6 +29,12 @@ def hangs(kind, source):
         time.sleep(1)
 
 
+def computes(kind, source):
+    """A trial that never stops computing."""
+    while True:
+        pass
+
+
 def hangs_if_told(kind, source):
     """A trial without end, for one source only."""
     if source == HANGING.source:
@@ -121,11 +127,17 @@ def test_a_request_without_a_constraint_opens_none(compiler_of):
 
 @pytest.mark.parametrize(
     ("trial", "reason"),
-    [(hangs, "more than 0.2 seconds"), (crashes, "crashed"), (grows, "memory"), (objects, "no good: a b")],
+    [
+        (hangs, "more than 0.2 seconds"),
+        (computes, "more than 0.2 seconds"),
+        (crashes, "crashed"),
+        (grows, "memory"),
+        (objects, "no good: a b"),
+    ],
 )
 def test_what_a_trial_does_stays_in_its_process(compiler_of, trial, reason):
     words = Words(trial=trial)
-    compiler = compiler_of(words, compile_seconds=0.2 if trial is hangs else 30)
+    compiler = compiler_of(words, compile_seconds=0.2 if trial in (hangs, computes) else 30)
     with pytest.raises(ConstraintError, match=reason):
         compiler.compile(SPEC)
     assert words.compiled == []
@@ -141,7 +153,7 @@ def test_a_failure_is_remembered(compiler_of):
 
 
 def test_a_hanging_trial_holds_up_nobody_else(compiler_of):
-    compiler = compiler_of(Words(trial=hangs_if_told), compile_seconds=5)
+    compiler = compiler_of(Words(trial=hangs_if_told), compile_seconds=1.5)
     with ThreadPoolExecutor(1) as pool:
         hanging = pool.submit(compiler.compile, HANGING)
         assert compiler.compile(SPEC).engine == "words"
