@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from phyla.cli.bench.engine import engine
+from phyla.cli.bench.kernels import kernels
 from phyla.cli.bench.kv import kv
 from phyla.cli.group import PhylaGroup
 
@@ -15,4 +16,5 @@ def bench_group() -> PhylaGroup:
     )
     group.add_command(engine)
     group.add_command(kv)
+    group.add_command(kernels)
     return group

@@ -1,0 +1,139 @@
+"""Timing the strategies of an operation against each other on the device in use. Imports mlx."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import mlx.core as mx
+
+from phyla.backend.strategy import AppendGeometry, AttentionGeometry, Geometry, Point, QmmGeometry
+from phyla.kv.group_append import APPENDS
+from phyla.kv.group_attention import ATTENTIONS, Scoring
+from phyla.nn.form import QuantForm
+from phyla.nn.products import product_named
+from phyla.nn.weight import Weight
+
+PRODUCTS = ("whole", "split8", "split16", "unpacked", "dense")
+GROUP_SIZE = 64
+
+Run = Callable[[], None]
+"""One timed run of several calls, waited for."""
+
+
+def timed(geometry: Geometry, dtype: mx.Dtype, num_calls: int, num_runs: int) -> Point:
+    """How long each strategy takes at one geometry: the median of runs that take turns.
+
+    Args:
+        geometry: which operation, at which sizes.
+        dtype: of activations and dense matrices.
+        num_calls: calls that are dispatched together in a run, as a step's layers are.
+        num_runs: of each strategy, one after the other in turns, so that a slow spell meets all of them.
+    """
+    runs = dict(_runs(geometry, dtype, num_calls))
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for run in runs.values():
+        run()  # compiles, and fills the allocator's cache
+    for _ in range(num_runs):
+        for name, run in runs.items():
+            began = time.perf_counter()
+            run()
+            seconds[name].append(time.perf_counter() - began)
+    mx.clear_cache()
+    return Point(
+        geometry.operation,
+        dict(geometry.sizes()),
+        {name: round(statistics.median(taken) / num_calls * 1e6, 2) for name, taken in seconds.items()},
+    )
+
+
+def needed_bytes(geometry: Geometry, dtype: mx.Dtype, num_calls: int) -> int:
+    """Of arrays that a measurement holds at once, roughly."""
+    if isinstance(geometry, AttentionGeometry):
+        plane = geometry.rows * geometry.stored * geometry.kv_heads * geometry.head_dim * dtype.size
+        return 2 * plane + num_calls * 3 * 4 * geometry.rows * geometry.heads * geometry.stored
+    if isinstance(geometry, AppendGeometry):
+        return 3 * geometry.rows * geometry.stored * geometry.kv_heads * geometry.head_dim * dtype.size
+    if isinstance(geometry, QmmGeometry):
+        return (2 + num_calls) * geometry.outputs * geometry.inputs * dtype.size
+    return 0
+
+
+def _runs(geometry: Geometry, dtype: mx.Dtype, num_calls: int) -> Iterator[tuple[str, Run]]:
+    if isinstance(geometry, AttentionGeometry):
+        return _attentions(geometry, dtype, num_calls)
+    if isinstance(geometry, AppendGeometry):
+        return _appends(geometry, dtype, num_calls)
+    assert isinstance(geometry, QmmGeometry), "a whole step is timed by the engine"
+    return _products(geometry, dtype, num_calls)
+
+
+def _attentions(geometry: AttentionGeometry, dtype: mx.Dtype, num_calls: int) -> Iterator[tuple[str, Run]]:
+    rows, stored = geometry.rows, geometry.stored
+    queries = _random((rows, geometry.heads, 1, geometry.head_dim), dtype)
+    keys, values = (_random((rows, geometry.kv_heads, stored, geometry.head_dim), dtype) for _ in range(2))
+    # Rows of different lengths, none much shorter than the buffer.
+    lengths = [stored - row % max(1, stored // 4) for row in range(rows)]
+    visible = (mx.arange(stored)[None] < mx.array(lengths)[:, None])[:, None, None]
+    scoring = Scoring(geometry.head_dim**-0.5)
+    mx.eval(queries, keys, values, visible)
+
+    for name, attend in ATTENTIONS.items():
+        yield name, _repeated(partial(attend, queries, keys, values, visible, scoring), num_calls)
+
+    def one_by_one() -> mx.array:
+        attended = [
+            mx.fast.scaled_dot_product_attention(
+                queries[row : row + 1],
+                keys[row : row + 1, :, :length],
+                values[row : row + 1, :, :length],
+                scale=scoring.scale,
+            )
+            for row, length in enumerate(lengths)
+        ]
+        return mx.concatenate(attended)
+
+    yield "loop", _repeated(one_by_one, num_calls)
+
+
+def _appends(geometry: AppendGeometry, dtype: mx.Dtype, num_calls: int) -> Iterator[tuple[str, Run]]:
+    rows = geometry.rows
+    fresh = _random((rows, geometry.kv_heads, 1, geometry.head_dim), dtype)
+    columns = mx.array([row % geometry.stored for row in range(rows)], dtype=mx.int32)[:, None, None, None]
+    mx.eval(fresh, columns)
+    for name, append in APPENDS.items():
+        held = [mx.zeros((rows, geometry.kv_heads, geometry.stored, geometry.head_dim), dtype=dtype)]
+        mx.eval(held)
+
+        def run(append: Callable[..., mx.array] = append, held: list[mx.array] = held) -> None:
+            # Popped: an array that somebody else holds is copied instead of written in place.
+            for _ in range(num_calls):
+                held.append(append(held.pop(), columns, fresh))
+            mx.eval(held)
+
+        yield name, run
+
+
+def _products(geometry: QmmGeometry, dtype: mx.Dtype, num_calls: int) -> Iterator[tuple[str, Run]]:
+    form = QuantForm(GROUP_SIZE, geometry.bits)
+    matrix = _random((geometry.outputs, geometry.inputs), dtype)
+    weight = Weight(*mx.quantize(matrix, group_size=form.group_size, bits=form.bits), form=form)
+    dense = Weight(matrix)
+    x = _random((1, geometry.rows, geometry.inputs), dtype)
+    mx.eval(weight.arrays, dense.arrays, x)
+    for name in PRODUCTS:
+        call = partial(dense.multiply, x) if name == "dense" else partial(product_named(name), weight, x)
+        yield name, _repeated(call, num_calls)
+
+
+def _repeated(call: Callable[[], mx.array], num_calls: int) -> Run:
+    def run() -> None:
+        mx.eval([call() for _ in range(num_calls)])
+
+    return run
+
+
+def _random(shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
+    return (mx.random.normal(shape, key=mx.random.key(0)) * 0.1).astype(dtype)
