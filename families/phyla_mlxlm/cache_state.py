@@ -15,6 +15,7 @@ from phyla_mlxlm.caches import arrays_of, can_give_back, copies, flat, forget, g
 
 if TYPE_CHECKING:
     from phyla import LayerSpec
+    from phyla.kv.stacked.seating import Seating
 
 
 class CachedModel(Protocol):
@@ -135,7 +136,7 @@ class CacheState:
     def loop(cls, states: Sequence[Self]) -> CacheLoop:
         return CacheLoop(states)
 
-    def stacked(self, capacity: int, num_rows: int) -> StackedState | None:
+    def stacked(self, seating: Seating) -> StackedState | None:
         return None
 
     def _run(self, model: CachedModel, ids: mx.array) -> mx.array:

@@ -23,6 +23,9 @@ class Counters:
     num_shared_steps: int = 0
     """Decode steps of two rows or more."""
 
+    num_stacked_steps: int = 0
+    """Decode steps whose rows sat in a stacked group."""
+
     num_drafted: int = 0
     """Of rows that have ended, as the next four."""
 

@@ -266,6 +266,7 @@ class Engine:
             early_first_token=settings.early_first_token,
             no_pipeline=settings.no_pipeline,
             vectorised_sampling=settings.vectorised_sampling,
+            group=settings.group,
             sync_first_token=spec.trace.sync,
             memory_limit_bytes=settings.memory_budget,
         )

@@ -184,7 +184,7 @@ class EngineLoop:
         before = self._services.now()
         stepped = self._runner.step(rows, route, is_shared=keys is work.shared, reads_at_once=work.is_before_prefill)
         seconds = self._services.now() - before
-        self._count(num_steps=1, num_shared_steps=int(len(rows) > 1))
+        self._count(num_steps=1, num_shared_steps=int(len(rows) > 1), num_stacked_steps=int(stepped.group == "stacked"))
         self._services.tell(StepFinished(stepped.kind, len(rows), stepped.num_tokens, seconds))
         self._services.trace.stepped(rows, route, seconds)
         for row in rows:

@@ -14,6 +14,7 @@ import mlx.core as mx
 
 from phyla.draft.span import Observed
 from phyla.draft.verify import Plan, RowRound, Verdict, plan, settle, verify
+from phyla.engine.party import Party
 from phyla.engine.proposing import Proposed, Proposing
 from phyla.engine.row import Row
 from phyla.engine.trace import Trace
@@ -21,8 +22,8 @@ from phyla.model.binding import ModelBinding
 from phyla.model.step import Route, StepInput, Tap, width_class
 from phyla.sampling.logprobs import Capture, capture
 
-Seat = Callable[[Sequence[Row]], list[Row]]
-"""Seats exactly these rows where they step; returns them in the order of their seats."""
+Seat = Callable[[Sequence[Row], int], list[Row]]
+"""Seats exactly these rows where they step so many positions; returns them in the order of their seats."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ class Rounds:
         if not windows:
             return 0
         by_row = {id(window.row): window for window in windows}
-        windows = [by_row[id(row)] for row in seat([window.row for window in windows])]
+        width = _width(windows, route)
+        windows = [by_row[id(row)] for row in seat([window.row for window in windows], width)]
         counts = [window.num_tokens for window in windows]
         party = windows[0].row.party
         assert party is not None
@@ -62,14 +64,15 @@ class Rounds:
             for window in windows:
                 # A wider window than one keeps the tokens, not the bits.
                 window.row.is_exact = False
-        step = self._step(windows, route)
+        step = self._step(windows, route, width, party)
         output = self._binding.forward(step, party.states())
+        party.advance(counts)
         for window in windows:
             window.row.state.record(window.plan.tokens)
         verdicts = self._judged(windows, self._binding.logits_of(output.hidden, route)[0])
         if not is_plain:
             party.keep([verdict.num_kept for verdict in verdicts])
-        for place, (window, verdict) in enumerate(zip(windows, verdicts, strict=True)):
+        for place, window, verdict in zip(party.places, windows, verdicts, strict=True):
             self._tell(window, verdict, _taps(output.taps, place * step.width, verdict.num_kept))
             window.row.num_computed += verdict.num_kept
         self._proposing.timed(len(windows), max(counts), time.perf_counter() - began)
@@ -97,23 +100,20 @@ class Rounds:
                 row.fail(error)
         return windows
 
-    def _step(self, windows: Sequence[_Window], route: Route) -> StepInput:
-        widest = max(window.num_tokens for window in windows)
-        # A lone exact row is computed at its own width: nothing is traced there, and padding costs.
-        width = widest if route == "exact" else width_class(widest)
+    def _step(self, windows: Sequence[_Window], route: Route, width: int, party: Party) -> StepInput:
         ids = [[*window.plan.tokens, *[0] * (width - window.num_tokens)] for window in windows]
         wanted = [
             place * width + position
-            for place, window in enumerate(windows)
+            for place, window in zip(party.places, windows, strict=True)
             for position in range(len(window.plan.context), window.num_tokens)
         ]
         return StepInput(
-            ids=mx.array(ids, dtype=mx.int32),
-            num_real=tuple(window.num_tokens for window in windows),
-            offsets=tuple(window.row.num_computed for window in windows),
+            ids=mx.array(party.spread(ids, [0] * width), dtype=mx.int32),
+            num_real=party.spread([window.num_tokens for window in windows], 0),
+            offsets=party.spread([window.row.num_computed for window in windows], 0),
             route=route,
             taps=self._proposing.taps,
-            wanted=None if width == 1 else mx.array(wanted, dtype=mx.int32),
+            wanted=None if width == 1 and party.is_full else mx.array(wanted, dtype=mx.int32),
         )
 
     def _judged(self, windows: Sequence[_Window], logits: mx.array) -> list[Verdict]:
@@ -146,6 +146,12 @@ class Rounds:
         kept = window.plan.tokens[: verdict.num_kept]
         step = Observed(kept, window.row.num_computed, verdict.num_drafted, verdict.num_accepted, taps=taps)
         proposers.observe(step, window.proposed)
+
+
+def _width(windows: Sequence[_Window], route: Route) -> int:
+    widest = max(window.num_tokens for window in windows)
+    # A lone exact row is computed at its own width: nothing is traced there, and padding costs.
+    return widest if route == "exact" else width_class(widest)
 
 
 def _emit(row: Row, verdict: Verdict, captures: Sequence[Capture | None]) -> None:

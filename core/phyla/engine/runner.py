@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import mlx.core as mx
 
 from phyla.draft.span import Observed
 from phyla.engine.drawn import draw
+from phyla.engine.grouping import GroupOption, shared_group
 from phyla.engine.party import Party
 from phyla.engine.proposing import Proposing
 from phyla.engine.rounds import Rounds
 from phyla.engine.row import Chunk, Pending, Row, in_one_batch
 from phyla.engine.scheduler import PrefillPiece
 from phyla.engine.trace import Trace
-from phyla.kv.group import LoopGroup
+from phyla.kv.group import GroupName, LoopGroup
 from phyla.kv.row_state import RowState
 from phyla.model.binding import ModelBinding
 from phyla.model.step import Route, StepInput
@@ -34,6 +35,7 @@ class RunnerOptions:
     early_first_token: bool = True
     no_pipeline: bool = False
     vectorised_sampling: bool = True
+    group: GroupOption = "auto"
     sync_first_token: bool = False
     """Wait for the device around each row's first step, so that a trace's phases don't lend time to each other."""
 
@@ -49,6 +51,9 @@ class Stepped:
     num_tokens: int
     """Positions that were computed."""
 
+    group: GroupName = "loop"
+    """What held the rows' states."""
+
 
 class Runner:
     """Prefill by layer spans, decode one step ahead, sampling as a second dispatch.
@@ -62,7 +67,9 @@ class Runner:
         self._rounds = Rounds(binding, proposing, trace, vectorised_sampling=options.vectorised_sampling)
         self._options = options
         self._layout = binding.facts.layout
-        self._shared = Party(LoopGroup(self._layout))
+        self._shared: Party | None = None
+        """The common group: made when rows first share steps, from what their states can do."""
+
         self._num_steps = 0
         limit = options.memory_limit_bytes
         self._limit_before = None if limit is None else mx.set_memory_limit(limit)
@@ -113,7 +120,7 @@ class Runner:
                 num_computed = self._rounds.run(
                     [row for row in rows if row.wants_step],
                     route,
-                    lambda going: self._seated(going, is_shared=is_shared),
+                    lambda going, width: self._seated(going, width, is_shared=is_shared),
                 )
                 stepped = Stepped("verify", num_computed)
             else:
@@ -126,11 +133,11 @@ class Runner:
         self._num_steps += 1
         if self._num_steps % STEPS_PER_CACHE_CLEAR == 0:
             mx.clear_cache()
-        return stepped
+        return stepped if self._shared is None or not is_shared else replace(stepped, group=self._shared.group_name)
 
     def _pipelined(self, rows: Sequence[Row], route: Route, *, is_shared: bool, reads_at_once: bool) -> None:
         began = time.perf_counter()
-        going = self._seated([row for row in rows if row.wants_step], is_shared=is_shared)
+        going = self._seated([row for row in rows if row.wants_step], 1, is_shared=is_shared)
         unread = [row for row in rows if row.pending is not None]
         logits = self._forward(going, route) if going else None
         self._read(unread)
@@ -181,9 +188,9 @@ class Runner:
             mx.set_memory_limit(self._limit_before)
 
     def _start_chunk(self, row: Row, piece: PrefillPiece) -> Chunk:
-        self._sit_alone(row)
-        assert row.party is not None
         ids = tuple(row.history[piece.start : piece.start + piece.num_tokens])
+        self._sit_alone(row, len(ids))
+        assert row.party is not None
         step = StepInput(
             ids=mx.array([ids], dtype=mx.int32),
             num_real=(len(ids),),
@@ -194,13 +201,13 @@ class Runner:
         return Chunk(self._binding.start(step, row.party.states()), ids)
 
     def _forward(self, rows: Sequence[Row], route: Route) -> mx.array:
-        """Dispatch one step: (M, V) logits, under way."""
+        """Dispatch one step: (B, V) logits, under way."""
         party = rows[0].party
         assert party is not None
         step = StepInput(
-            ids=_inputs(rows),
-            num_real=(1,) * len(rows),
-            offsets=tuple(row.num_computed for row in rows),
+            ids=_inputs(rows, party),
+            num_real=party.spread((1,) * len(rows), 0),
+            offsets=party.spread([row.num_computed for row in rows], 0),
             route=route,
         )
         states = party.states()
@@ -212,6 +219,7 @@ class Runner:
             for array in state.evaluate()
         ]
         mx.async_eval(logits, *stored)  # type: ignore[no-untyped-call]
+        party.advance((1,) * len(rows))
         for row in rows:
             if row.pending is None:
                 row.note_computed(row.input_id)
@@ -231,14 +239,18 @@ class Runner:
 
     def _draw(self, rows: Sequence[Row], logits: mx.array, *, reads_at_once: bool) -> None:
         """Choose the next token of every row that goes on."""
-        draws_by_place = {
-            place: made for place, row in enumerate(rows) if not row.has_ended and (made := _next_draw(row)) is not None
-        }
-        if not draws_by_place:
+        party = rows[0].party
+        assert party is not None
+        chosen = [
+            (row, place, made)
+            for row, place in zip(rows, party.places, strict=True)
+            if not row.has_ended and (made := _next_draw(row)) is not None
+        ]
+        if not chosen:
             return
-        if len(draws_by_place) < len(rows):
-            logits = logits[mx.array(list(draws_by_place))]
-        open_rows, draws = [rows[place] for place in draws_by_place], list(draws_by_place.values())
+        open_rows, draws = [row for row, _, _ in chosen], [made for _, _, made in chosen]
+        if len(chosen) < logits.shape[0]:
+            logits = logits[mx.array([place for _, place, _ in chosen])]
         drawn = draw(draws, logits, vectorised=self._options.vectorised_sampling)
         mx.async_eval(drawn.arrays())  # type: ignore[no-untyped-call]
         has_first = False
@@ -252,26 +264,39 @@ class Runner:
         if reads_at_once or (has_first and self._options.early_first_token):
             self._read([row for row in open_rows if row.pending is not None])
 
-    def _seated(self, rows: Sequence[Row], *, is_shared: bool) -> list[Row]:
-        """Seat exactly these rows where they step; returns them in the order of their seats."""
+    def _seated(self, rows: Sequence[Row], width: int, *, is_shared: bool) -> list[Row]:
+        """Seat exactly these rows where they step so many positions; returns them in the order of their seats."""
         if not is_shared:
             for row in rows:
-                self._sit_alone(row)
+                self._sit_alone(row, width)
             return list(rows)
+        if not rows:
+            if self._shared is not None:
+                self._shared.keep_only(())
+            return []
         if len(rows) > 1:
             for row in rows:
                 row.shared_a_step = True
-        self._shared.keep_only(rows)
+        party = self._party_for(rows)
+        party.keep_only(rows)
         for row in rows:
-            if row.party is not self._shared:
+            if row.party is not party:
                 if row.party is not None:
                     row.party.leave(row)
-                self._shared.join(row)
-        return list(self._shared.rows)
+                party.join(row)
+        party.prepare(width)
+        return list(party.rows)
 
-    def _sit_alone(self, row: Row) -> None:
+    def _party_for(self, rows: Sequence[Row]) -> Party:
+        if self._shared is None:
+            self._shared = Party(shared_group(self._options.group, self._layout, rows[0].state))
+        return self._shared
+
+    def _sit_alone(self, row: Row, width: int) -> None:
         if row.party is None:
             Party(LoopGroup(self._layout)).join(row)
+        assert row.party is not None
+        row.party.prepare(width)
 
 
 def _next_draw(row: Row) -> Draw | None:
@@ -283,8 +308,17 @@ def _next_draw(row: Row) -> Draw | None:
         return None
 
 
-def _inputs(rows: Sequence[Row]) -> mx.array:
+def _inputs(rows: Sequence[Row], party: Party) -> mx.array:
     """(B, 1) ids of the next step, without waiting for those that are still on the device."""
+    by_row = _inputs_of(rows)
+    if party.is_full:
+        return by_row
+    # Any id will do for an empty seat.
+    return by_row[mx.array(party.spread(range(len(rows)), 0))]
+
+
+def _inputs_of(rows: Sequence[Row]) -> mx.array:
+    """(M, 1) ids."""
     drawn = in_one_batch(rows)
     if drawn is not None:
         return drawn.tokens[:, None]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from phyla.settings import DecimalGB, PluginSettings, setting
 
 
@@ -48,6 +50,10 @@ class EngineSettings(PluginSettings, section="engine"):
 
     batch_grammar: bool = setting(True, lever="GRAMMAR_BATCH")
     """Off: requests with a constraint never share a step."""
+
+    group: Literal["auto", "loop", "stacked"] = setting("auto", flag="--group")
+    """How rows that share steps are stored: `stacked` in common buffers, with one append and one attention for all, or
+    in a `loop` over rows that keep their own. The tokens are the same; `auto` stacks what can be stacked."""
 
     stuck_seconds: float = setting(120.0, flag="--stuck-seconds", gt=0)
     """Seconds without progress after which the engine counts as stuck and the server as unhealthy."""

@@ -52,7 +52,11 @@ def engine_stats(
             "emitted": counters.num_emitted_tokens,
         },
         "fast_route": None if spec.fast is None else spec.fast.stats(spec.facts, settings.batch),
-        "steps": {"decode": counters.num_steps, "shared": counters.num_shared_steps},
+        "steps": {
+            "decode": counters.num_steps,
+            "shared": counters.num_shared_steps,
+            "stacked": counters.num_stacked_steps,
+        },
         "prompt_cache": dict(prompt_cache),
         "speculation": None if proposing is None else _speculation(proposing, counters),
     }

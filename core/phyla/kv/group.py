@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from phyla.errors import LayoutError
 from phyla.kv.kinds import Lender
@@ -13,25 +13,45 @@ if TYPE_CHECKING:
     from phyla.kv.layer_spec import Layout
     from phyla.kv.state import GroupState, LayerState
 
+GroupName = Literal["loop", "stacked"]
+
 
 class Group(Protocol):
-    """A set of rows whose layers are stepped as one."""
+    """A set of rows whose layers are stepped as one.
+
+    `seat` and `stand` may come at any time between two steps; `prepare` comes before each, and `advance` after each
+    forward. Counts are per seat, 0 for one that nobody has.
+    """
+
+    name: GroupName
 
     @property
-    def rows(self) -> Sequence[RowState]:
-        """The rows in the order of a step's axis B."""
+    def seats(self) -> Sequence[RowState | None]:
+        """Who sits where on a step's axis B; None is a dead seat. Settled by `prepare`."""
         ...
 
     def seat(self, row: RowState) -> None:
-        """Let a row join; it comes last."""
+        """Let a row join."""
         ...
 
     def stand(self, row: RowState) -> None:
         """Let a row leave: afterwards it is resident and owns what it holds."""
         ...
 
+    def drop(self, row: RowState) -> None:
+        """Let a row leave whose state nobody wants, whatever happened to the group: what it then holds is no use."""
+        ...
+
+    def prepare(self, width: int) -> bool:
+        """Make room for a step of so many positions; whether seats changed."""
+        ...
+
     def states(self, set_name: str = TARGET) -> list[Any]:
-        """One object per layer that speaks its kind's protocol for all rows; a reader where the layer borrows."""
+        """One object per layer that speaks its kind's protocol for all seats; a reader where the layer borrows."""
+        ...
+
+    def advance(self, counts: Sequence[int]) -> None:
+        """The step's forward was built: so many tokens are stored per seat."""
         ...
 
     def open_window(self, counts: Sequence[int]) -> None:
@@ -39,7 +59,7 @@ class Group(Protocol):
         ...
 
     def keep(self, counts: Sequence[int]) -> None:
-        """Close the windows on each row's first `counts[row]` target tokens."""
+        """Close the windows on the first `counts[seat]` target tokens."""
         ...
 
 
@@ -51,6 +71,8 @@ class LoopGroup:
         draft_layouts: layers of each draft set by its name, where borrowing layers need readers.
     """
 
+    name: GroupName = "loop"
+
     def __init__(self, layout: Layout, draft_layouts: Mapping[str, Layout] | None = None) -> None:
         self._layouts: dict[str, Layout] = {TARGET: layout, **(draft_layouts or {})}
         self._rows: list[RowState] = []
@@ -58,7 +80,12 @@ class LoopGroup:
 
     @property
     def rows(self) -> Sequence[RowState]:
+        """In the order in which they joined."""
         return tuple(self._rows)
+
+    @property
+    def seats(self) -> Sequence[RowState | None]:
+        return self.rows
 
     def seat(self, row: RowState) -> None:
         self._rows.append(row)
@@ -68,6 +95,16 @@ class LoopGroup:
         index = next(index for index, seated in enumerate(self._rows) if seated is row)
         del self._rows[index]
         self._looped.clear()
+
+    def drop(self, row: RowState) -> None:
+        self.stand(row)
+
+    def prepare(self, width: int) -> bool:
+        """Resident rows make their own room."""
+        return False
+
+    def advance(self, counts: Sequence[int]) -> None:
+        """Resident rows count for themselves."""
 
     def states(self, set_name: str = TARGET) -> list[Any]:
         if set_name not in self._looped:

@@ -102,7 +102,7 @@ class KeyValueLoopReader:
         if len(self._readers) == 1:
             return self._readers[0].attend(queries, mask, num_real, sinks)
         attended = [
-            reader.attend(queries[row : row + 1], mask_of_row(mask, row), (num_real[row],), sinks)
+            reader.attend(queries[row : row + 1], _mask_of_row(mask, row), (num_real[row],), sinks)
             for row, reader in enumerate(self._readers)
         ]
         return mx.concatenate(attended, axis=0)
@@ -138,7 +138,7 @@ class LatentLoop(RowLoop[LatentRow]):
             return self.states[0].select(queries, weights, num_selected, mask, num_real)
         chosen = [
             state.select(
-                queries[row : row + 1], weights[row : row + 1], num_selected, mask_of_row(mask, row), (num_real[row],)
+                queries[row : row + 1], weights[row : row + 1], num_selected, _mask_of_row(mask, row), (num_real[row],)
             )
             for row, state in enumerate(self.states)
         ]
@@ -150,7 +150,7 @@ class LatentLoop(RowLoop[LatentRow]):
         attended = [
             state.attend(
                 queries[row : row + 1],
-                mask_of_row(mask, row),
+                _mask_of_row(mask, row),
                 (num_real[row],),
                 None if selected is None else selected[row : row + 1],
             )
@@ -159,11 +159,15 @@ class LatentLoop(RowLoop[LatentRow]):
         return mx.concatenate(attended, axis=0)
 
 
-def mask_of_row(mask: Mask, row: int) -> Mask:
-    """What of a group's mask is about one row."""
+def mask_of_rows(mask: Mask, rows: slice) -> Mask:
+    """What of a group's mask is about some of its rows."""
     if isinstance(mask, RowLengths):
         within: Causal | Windowed | Bidirectional = mask.within
-        return RowLengths((mask.lengths[row],), within)
+        return RowLengths(mask.lengths[rows], within)
     if isinstance(mask, Explicit) and mask.allowed.ndim == 4 and mask.allowed.shape[0] > 1:
-        return Explicit(mask.allowed[row : row + 1])
+        return Explicit(mask.allowed[rows])
     return mask
+
+
+def _mask_of_row(mask: Mask, row: int) -> Mask:
+    return mask_of_rows(mask, slice(row, row + 1))

@@ -36,6 +36,7 @@ class RowState:
 
     A set holds one state per layer that owns storage, in the layout's order; layers that borrow have none. Clones and
     the windows of prefill chunks act on all sets. A draft set may be behind the target's.
+    While the row is seated in a stacked group, the group holds the target's states and `sets` doesn't.
     """
 
     def __init__(self, sets: Mapping[str, Sequence[LayerState]], tokens: Iterable[int] = ()) -> None:
@@ -70,6 +71,15 @@ class RowState:
         """Let go of a drafter's states; nothing if there are none."""
         self.sets.pop(name, None)
 
+    def sit_down(self) -> list[LayerState]:
+        """Hand the target's states to a group: until `stand_up` the row can't be cloned, read or published."""
+        return self.sets.pop(TARGET)
+
+    def stand_up(self, states: Sequence[LayerState]) -> None:
+        """Take the target's states back from a group."""
+        assert TARGET not in self.sets, "the row isn't seated"
+        self.sets = {TARGET: list(states), **self.sets}
+
     def record(self, token_ids: Iterable[int]) -> None:
         """Note tokens that a step has just computed, in order."""
         self.tokens.extend(token_ids)
@@ -98,7 +108,7 @@ class RowState:
     def note_window(self, *, with_drafts: bool = False) -> None:
         """Remember where a window starts whose states are opened elsewhere (by the row's group)."""
         assert self._window is None, "windows don't nest"
-        names = self.sets if with_drafts else (TARGET,)
+        names = [name for name in self.sets if with_drafts or name == TARGET]
         starts = {name: [state.num_tokens for state in self.sets[name]] for name in names}
         self._window = _Window(self.num_tokens, starts)
 

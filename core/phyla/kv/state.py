@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 if TYPE_CHECKING:
     import mlx.core as mx
 
+    from phyla.kv.stacked.seating import Seating
+    from phyla.kv.stacked.source import Seated
+
 
 @dataclass(frozen=True)
 class StateArrays:
@@ -92,13 +95,8 @@ class LayerState(Protocol):
         """The always-right group: the rows' own states, one after the other."""
         ...
 
-    def stacked(self, capacity: int, num_rows: int) -> StackedState | None:
-        """An empty stacked group of this kind, or None if it brings none.
-
-        Args:
-            capacity: tokens each seat holds.
-            num_rows: seats, dead ones included.
-        """
+    def stacked(self, seating: Seating) -> StackedState | None:
+        """An empty stacked form of this layer for a bay, or None if the kind brings none."""
         ...
 
 
@@ -124,23 +122,34 @@ class GroupState(Protocol):
 
 
 class StackedState(GroupState, Protocol):
-    """A group that owns one buffer for all its seats. Bytes are copied in by `seat` and out by `stand`."""
+    """One layer's storage for all rows of a bay: it owns one buffer, or few, for all seats.
 
-    capacity: int
-
-    def seat(self, index: int, state: LayerState) -> None:
-        """Copy a resident row's state into seat `index`."""
-        ...
-
-    def stand(self, index: int, num_tokens: int | None = None) -> StateArrays:
-        """Copy the used length of seat `index` out: evaluated, contiguous, no view of the group's buffer."""
-        ...
-
-    def clear(self, index: int) -> None:
-        """Make the seat a dead one."""
-        ...
+    Where rows stand is the seating's, which the group moves; `append` and what reads go by it. Bytes are copied in by
+    `fill` and `seat` and out by `stand`: no view of a buffer ever leaves.
+    """
 
     @property
     def owned_bytes(self) -> int:
-        """Bytes of the group's buffers."""
+        """Bytes of the buffers."""
+        ...
+
+    def replace(self, buffers: Sequence[mx.array]) -> None:
+        """Go on with these in place of what `evaluate` gave, in its order: a traced step's inputs or outputs."""
+        ...
+
+    def fill(self, sources: Sequence[Seated | LayerState | None]) -> None:
+        """Copy a row into every seat; one source per seat. The state must be new."""
+        ...
+
+    def seat(self, index: int, state: LayerState) -> None:
+        """Copy a resident row's state over whatever seat `index` held."""
+        ...
+
+    def stand(self, index: int) -> StateArrays:
+        """The used length of seat `index`, in bytes of its own, as a resident state of the layer adopts it."""
+        ...
+
+    @classmethod
+    def joined(cls, stacks: Sequence[Self]) -> GroupState:
+        """The states of several bays as one, rows in the order of the bays."""
         ...

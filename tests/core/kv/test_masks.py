@@ -3,7 +3,7 @@
 import mlx.core as mx
 import pytest
 from phyla.kv import Bidirectional, BidirectionalSpans, Causal, Explicit, LayerSpec, Mask, Plane, RowLengths, Windowed
-from phyla.kv.loops import KeyValueLoop, mask_of_row
+from phyla.kv.loops import KeyValueLoop, mask_of_rows
 from phyla.kv.plain.full import FullState
 from phyla.kv.plain.ring import RingState
 
@@ -109,11 +109,11 @@ def test_a_reader_after_the_step_sees_everything_stored_from_each_query() -> Non
 
 def test_each_row_of_a_group_gets_its_own_part_of_a_mask() -> None:
     explicit = Explicit(mx.array([[[[True, False]]], [[[False, True]]]]))
-    assert mask_of_row(RowLengths((5, 7)), 1) == RowLengths((7,))
-    row = mask_of_row(explicit, 1)
+    assert mask_of_rows(RowLengths((5, 7)), slice(1, 2)) == RowLengths((7,))
+    row = mask_of_rows(explicit, slice(1, 2))
     assert isinstance(row, Explicit)
     assert row.allowed.tolist() == [[[[False, True]]]]
-    assert mask_of_row(Causal(), 1) == Causal()
+    assert mask_of_rows(Causal(), slice(1, 2)) == Causal()
 
 
 def test_row_lengths_reach_the_rows_of_a_group() -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from phyla.kv.kinds import NumReal
     from phyla.kv.layer_spec import LayerSpec
     from phyla.kv.mask import Mask
+    from phyla.kv.stacked.seating import Seating
 
 
 class EncodedState:
@@ -94,7 +95,7 @@ class EncodedState:
     def loop(cls, states: Sequence[Self]) -> KeyValueLoop:
         return KeyValueLoop(states)  # type: ignore[arg-type]
 
-    def stacked(self, capacity: int, num_rows: int) -> StackedState | None:
+    def stacked(self, seating: Seating) -> StackedState | None:
         return None
 
     def _empty(self) -> ConvertingColumns:

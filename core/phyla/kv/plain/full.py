@@ -13,12 +13,14 @@ from phyla.kv.plain.attention import attend
 from phyla.kv.plain.flat import checked_planes
 from phyla.kv.plain.slab import Slab
 from phyla.kv.plain.visible import StepColumns, kernel_mask
+from phyla.kv.stacked.key_values import KeyValueStack
 from phyla.kv.state import StackedState, StateArrays
 
 if TYPE_CHECKING:
     from phyla.kv.kinds import NumReal
     from phyla.kv.layer_spec import LayerSpec
     from phyla.kv.mask import Mask
+    from phyla.kv.stacked.seating import Seating
 
 
 class FullState:
@@ -119,8 +121,8 @@ class FullState:
     def loop(cls, states: Sequence[Self]) -> KeyValueLoop:
         return KeyValueLoop(states)
 
-    def stacked(self, capacity: int, num_rows: int) -> StackedState | None:
-        return None
+    def stacked(self, seating: Seating) -> StackedState | None:
+        return KeyValueStack(self.layer, seating)
 
     def _kept_length(self, num_kept: int) -> int:
         assert self._window_start is not None, "no window is open"

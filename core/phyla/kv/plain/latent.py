@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from phyla.kv.kinds import NumReal
     from phyla.kv.layer_spec import LayerSpec
     from phyla.kv.mask import Mask
+    from phyla.kv.stacked.seating import Seating
 
 
 class LatentState:
@@ -123,7 +124,7 @@ class LatentState:
     def loop(cls, states: Sequence[Self]) -> LatentLoop:
         return LatentLoop(states)
 
-    def stacked(self, capacity: int, num_rows: int) -> StackedState | None:
+    def stacked(self, seating: Seating) -> StackedState | None:
         return None
 
     def _columns(self, width: int, num_real: int) -> StepColumns:

@@ -10,11 +10,13 @@ import mlx.core as mx
 
 from phyla.errors import CannotRewind, LayoutError
 from phyla.kv.loops import RecurrentLoop
+from phyla.kv.stacked.recurrent import RecurrentStack
 from phyla.kv.state import StackedState, StateArrays
 
 if TYPE_CHECKING:
     from phyla.kv.kinds import NumReal, Recurrence, State
     from phyla.kv.layer_spec import LayerSpec
+    from phyla.kv.stacked.seating import Seating
 
 
 @dataclass(frozen=True)
@@ -125,8 +127,8 @@ class RecurrentState:
     def loop(cls, states: Sequence[Self]) -> RecurrentLoop:
         return RecurrentLoop(states)
 
-    def stacked(self, capacity: int, num_rows: int) -> StackedState | None:
-        return None
+    def stacked(self, seating: Seating) -> StackedState | None:
+        return RecurrentStack(self.layer, seating)
 
     def _run(self, step: _Step, num_real: int) -> mx.array:
         outputs, folded = step.recurrence(step.inputs, self._folded, (num_real,))

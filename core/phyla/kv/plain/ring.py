@@ -14,12 +14,14 @@ from phyla.kv.plain.attention import attend
 from phyla.kv.plain.columns import RingColumns
 from phyla.kv.plain.flat import checked_planes
 from phyla.kv.plain.visible import kernel_mask
+from phyla.kv.stacked.key_values import KeyValueStack
 from phyla.kv.state import StackedState, StateArrays
 
 if TYPE_CHECKING:
     from phyla.kv.kinds import NumReal
     from phyla.kv.layer_spec import LayerSpec
     from phyla.kv.mask import Mask
+    from phyla.kv.stacked.seating import Seating
 
 
 @dataclass
@@ -144,8 +146,8 @@ class RingState:
     def loop(cls, states: Sequence[Self]) -> KeyValueLoop:
         return KeyValueLoop(states)
 
-    def stacked(self, capacity: int, num_rows: int) -> StackedState | None:
-        return None
+    def stacked(self, seating: Seating) -> StackedState | None:
+        return KeyValueStack(self.layer, seating)
 
 
 class RingReader:

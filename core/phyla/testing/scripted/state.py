@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import mlx.core as mx
 
 from phyla.errors import CannotRewind, LayoutError
 from phyla.kv.layer_spec import LayerSpec, Plane
 from phyla.kv.state import StackedState, StateArrays
+
+if TYPE_CHECKING:
+    from phyla.kv.stacked.seating import Seating
 
 KIND = "script"
 
@@ -74,7 +77,7 @@ class ScriptState:
     def loop(cls, states: Sequence[Self]) -> ScriptGroup:
         return ScriptGroup(states)
 
-    def stacked(self, capacity: int, num_rows: int) -> StackedState | None:
+    def stacked(self, seating: Seating) -> StackedState | None:
         return None
 
 
