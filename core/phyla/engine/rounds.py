@@ -18,9 +18,13 @@ from phyla.engine.party import Party
 from phyla.engine.proposing import Proposed, Proposing
 from phyla.engine.row import Row
 from phyla.engine.trace import Trace
-from phyla.model.binding import ModelBinding
-from phyla.model.step import Route, StepInput, Tap, width_class
+from phyla.model.binding import LayerStates, ModelBinding
+from phyla.model.step import Route, StepInput, StepOutput, Tap, width_class
 from phyla.sampling.logprobs import Capture, capture
+
+LAYERS_PER_DISPATCH = 4
+"""The device begins with a pass's first layers while the host builds the rest: unlike a plain step, a round has no step
+before it to hide that behind."""
 
 Seat = Callable[[Sequence[Row], int], list[Row]]
 """Seats exactly these rows where they step so many positions; returns them in the order of their seats."""
@@ -65,7 +69,7 @@ class Rounds:
                 # A wider window than one keeps the tokens, not the bits.
                 window.row.is_exact = False
         step = self._step(windows, route, width, party)
-        output = self._binding.forward(step, party.states())
+        output = self._computed(step, party.states())
         party.advance(counts)
         for window in windows:
             window.row.state.record(window.plan.tokens)
@@ -115,6 +119,13 @@ class Rounds:
             taps=self._proposing.taps,
             wanted=None if width == 1 and party.is_full else mx.array(wanted, dtype=mx.int32),
         )
+
+    def _computed(self, step: StepInput, states: LayerStates) -> StepOutput:
+        """The pass, under way on the device."""
+        forward = self._binding.start(step, states)
+        while not forward.done:
+            mx.async_eval(forward.advance(LAYERS_PER_DISPATCH))  # type: ignore[no-untyped-call]
+        return forward.output
 
     def _judged(self, windows: Sequence[_Window], logits: mx.array) -> list[Verdict]:
         """Draw, wait, walk; emitted tokens go to their rows."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,8 @@ GEOMETRIES: Mapping[str, dict[str, Any]] = {
     },
 }
 
+Adjust = Callable[[str, Any], Any]
+
 
 @dataclass(frozen=True)
 class RandomModel:
@@ -125,13 +127,16 @@ def is_random(reference: str | None) -> bool:
     return reference is not None and reference.startswith(PREFIX)
 
 
-def write_random_folder(folder: Path, config: Mapping[str, Any], bits: int | None) -> None:
+def write_random_folder(
+    folder: Path, config: Mapping[str, Any], bits: int | None, adjust: Adjust = lambda name, weights: weights
+) -> None:
     """Write seeded random bfloat16 weights, drawn by mlx on its device: numpy would take minutes for 8B.
 
     Args:
         folder: exists.
         config: what config.json will say.
         bits: quantise matrices to so many, in groups of 64; None doesn't.
+        adjust: from a tensor's name and its random values to what is written.
     """
     import mlx.core as mx
 
@@ -146,6 +151,7 @@ def write_random_folder(folder: Path, config: Mapping[str, Any], bits: int | Non
         array = (drawn + 1 if len(shape) == 1 else drawn).astype(mx.bfloat16)
         if tensor.endswith("A_log"):
             array = mx.abs(drawn).astype(mx.float32)
+        array = adjust(tensor, array)
         if bits and len(shape) == 2:
             path = tensor.removesuffix(".weight")
             packed = mx.quantize(array, group_size=GROUP_SIZE, bits=bits)
