@@ -27,6 +27,7 @@ PhylaError
 ├── QueueFull                  too many requests are waiting                             (HTTP 429)
 ├── EngineStopped              the engine thread is gone; says why                       (HTTP 503)
 ├── AddressTaken               something already listens where a server should           (exit 1)
+├── MeasurementFailed          nothing could be measured: no server, or no answer        (exit 1)
 ├── BackendError               MLX can't be imported or a device can't be used
 └── CodecError                 a cache file that is damaged, foreign or too old
 """
@@ -162,6 +163,10 @@ class EngineStopped(PhylaError):
 
 class AddressTaken(PhylaError):
     """Something already listens at the address; the message says what, and what to do."""
+
+
+class MeasurementFailed(PhylaError):
+    """Nothing could be measured: the server didn't start, or didn't answer."""
 
 
 class BackendError(PhylaError):

@@ -35,6 +35,8 @@ class SettingsCommand(click.RichCommand):
         arguments: the command's own parameters.
         help: shown by `--help`; the first sentence by `phyla --help`.
         epilog: examples.
+        wants_flags: `run` also gets `flags`, the settings' flags as they were given: spelling to value, a list of them
+            where one may be repeated, True for a switch. For a command that starts another process.
     """
 
     def __init__(
@@ -45,9 +47,11 @@ class SettingsCommand(click.RichCommand):
         arguments: Sequence[click.Parameter] = (),
         help: str = "",
         epilog: str = HINT,
+        wants_flags: bool = False,
     ) -> None:
         super().__init__(name=name, params=list(arguments), help=help, epilog=epilog, callback=None)
         self._run = run
+        self._wants_flags = wants_flags
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The command's own parameters, then everybody's settings."""
@@ -63,9 +67,11 @@ class SettingsCommand(click.RichCommand):
         """Load the settings, start logging, show what was accepted without effect, and run."""
         session = ctx.find_object(Session)
         assert session is not None, "settings commands run under the phyla group"
-        settings = session.load(flags_given(ctx.params))
+        flags = flags_given(ctx.params)
+        settings = session.load(flags)
         start_logging(settings.section(LogSettings))
         for notice in settings.notices:
             click.echo(f"Note: {notice}", err=True)
-        status = self._run(session, settings, **arguments_given(ctx.params))
+        given = {"flags": flags} if self._wants_flags else {}
+        status = self._run(session, settings, **given, **arguments_given(ctx.params))
         ctx.exit(status or 0)

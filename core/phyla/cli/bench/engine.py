@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +11,7 @@ from phyla.backend.settings import BackendSettings
 from phyla.cli.bench.cases import SYNTAX, cases_of
 from phyla.cli.bench.progress import progress
 from phyla.cli.bench.random_model import GEOMETRIES, RandomModel, is_random
-from phyla.cli.bench.record import check_output, emit
+from phyla.cli.bench.record import check_output, emit, shown_command
 from phyla.cli.chosen_model import chosen_model
 from phyla.cli.command import SettingsCommand
 from phyla.cli.session import Session
@@ -69,7 +67,7 @@ def _engine(
     from phyla.cli.bench.measuring import Effort
 
     def kept(result: dict[str, Any]) -> dict[str, Any]:
-        return {"command": _command(model, reference), **result}
+        return {"command": shown_command(["engine", reference], model), **result}
 
     with progress("case", len(cases)) as advance:
         bench = EngineBench(
@@ -91,18 +89,6 @@ def _baseline(session: Session, settings: Settings, name: str | None) -> Baselin
     if name is None:
         return None
     return pick(by_name(session.manager.baselines(settings), "baseline"), "baseline", name).value
-
-
-def _command(model: str | None, reference: str) -> str:
-    """As it was given, without the folders of this machine."""
-    words = sys.argv[1:] if sys.argv[1:2] == ["bench"] else ["bench", "engine", reference]
-    shown = ["MODEL" if word == model and not is_random(model) else _shown(word) for word in words]
-    return shlex.join(["phyla", *shown])
-
-
-def _shown(word: str) -> str:
-    name, equals, value = word.partition("=")
-    return f"{name}{equals}{Path(value).name}" if equals and "/" in value else Path(word).name if "/" in word else word
 
 
 def _read(path: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from phyla.cli.bench.engine import engine
 from phyla.cli.bench.kernels import kernels
 from phyla.cli.bench.kv import kv
+from phyla.cli.bench.serve import serve
 from phyla.cli.group import PhylaGroup
 
 
@@ -17,4 +18,5 @@ def bench_group() -> PhylaGroup:
     group.add_command(engine)
     group.add_command(kv)
     group.add_command(kernels)
+    group.add_command(serve)
     return group

@@ -6,7 +6,9 @@ import importlib.metadata
 import json
 import os
 import platform
+import shlex
 import statistics
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,17 @@ def versions(*distributions: str) -> dict[str, str]:
     return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in distributions}
 
 
+def shown_command(otherwise: Sequence[str], model: str | None) -> str:
+    """The command line of this process, without the folders of this machine.
+
+    Args:
+        otherwise: what to show if the process is another program that runs the command: the words after `phyla bench`.
+        model: as the command was given it; a path is shown as MODEL.
+    """
+    words = sys.argv[1:] if sys.argv[1:2] == ["bench"] else ["bench", *otherwise]
+    return shlex.join(["phyla", *("MODEL" if word == model and "/" in word else _shown(word) for word in words)])
+
+
 def check_output(output: Path | None) -> None:
     """Before minutes are spent on what can't be kept.
 
@@ -64,6 +77,13 @@ def emit(result: dict[str, Any], output: Path | None, *, is_quiet: bool = False)
     output.write_text(written + "\n", "utf-8")
     if not is_quiet:
         click.echo(f"Wrote {output}.", err=True)
+
+
+def _shown(word: str) -> str:
+    name, equals, value = word.partition("=")
+    if equals and "/" in value:
+        return f"{name}={Path(value).name}"
+    return Path(word).name if "/" in word and "://" not in word else word
 
 
 def _processor() -> str:
