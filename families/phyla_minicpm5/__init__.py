@@ -27,7 +27,7 @@ class MiniCPM5Family:
     def claim(self, config: Mapping[str, Any]) -> Claim:
         if is_released(config):
             return Claim.EXACT
-        return Claim.FALLBACK if is_alike(config) else Claim.NONE
+        return Claim.ALIKE if is_alike(config) else Claim.NONE
 
     def describe(self, checkpoint: Checkpoint) -> ModelFacts:
         from phyla_minicpm5.describe import describe

@@ -7,7 +7,7 @@ from phyla.draft.heads import EMBEDDING_HEAD
 from phyla.kv import FULL, Plane
 from phyla.model.facts import ReasoningMarkers
 from phyla.model.headers import eos_ids, sampling_defaults, stored_dtype, weight_bytes
-from phyla.model.quantization import parse_quant_section, quant_section
+from phyla.model.quantization import quant_section
 from phyla.model.step import Tap
 
 from phyla_minicpm5.shape import Shape, is_released, shape_of
@@ -23,7 +23,6 @@ def describe(checkpoint: Checkpoint) -> ModelFacts:
         DamagedCheckpoint: the config contradicts itself.
     """
     shape = shape_of(checkpoint.config)
-    parse_quant_section(checkpoint.config)
     layout = tuple(_layer(index, shape) for index in range(shape.num_layers))
     return ModelFacts(
         family="minicpm5",

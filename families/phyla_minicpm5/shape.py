@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from phyla.errors import DamagedCheckpoint, UnsupportedModel
+from phyla.model.config_reader import MOST_LAYERS, ConfigReader
+from phyla.model.quantization import QuantSection, parse_quant_section
 
 RELEASED: Mapping[str, int] = {
     "hidden_size": 1536,
@@ -19,7 +20,6 @@ RELEASED: Mapping[str, int] = {
 """Sizes of MiniCPM5-1B; no other llama has them together."""
 
 ROPE_BASE = 5_000_000.0
-MOST_LAYERS = 4096
 
 FIXED: Mapping[str, tuple[Any, ...]] = {
     "model_type": ("llama",),
@@ -60,53 +60,48 @@ def is_alike(config: Mapping[str, Any]) -> bool:
     Untied, without biases, on a plain base of 5 million, and with heads that aren't the quotient of hidden size and
     their number.
     """
-    return _odd_key(config) is None
+    return not _odd_keys(config)
 
 
 def shape_of(config: Mapping[str, Any]) -> Shape:
     """Read and check a config.
 
     Raises:
-        UnsupportedModel: it is another kind of llama; names the key.
-        DamagedCheckpoint: a size is missing, or sizes contradict each other; names the key.
+        UnsupportedModel: it is another kind of llama; names the keys.
+        DamagedCheckpoint: a size is missing, or sizes contradict each other; names the keys.
     """
-    odd = _odd_key(config)
-    if odd is not None:
-        raise UnsupportedModel(
-            f"'{odd}': {config.get(odd)!r} isn't what a MiniCPM5 says there (see docs/families/minicpm5.md). "
+    reader = ConfigReader(config, "MiniCPM5")
+    reader.knows(*FIXED, "rope_theta", "rope_parameters", "rope_scaling")
+    for key in _odd_keys(config):
+        reader.unsupported(
+            f"'{key}': {config.get(key)!r} isn't what a MiniCPM5 says there (see docs/families/minicpm5.md). "
             "Leave --family out, and the family that knows this llama runs it."
         )
+    reader.attempt(lambda: parse_quant_section(config), QuantSection(None, {}))
+    reader.multiple("num_attention_heads", "num_key_value_heads")
     shape = Shape(
-        hidden_size=_count(config, "hidden_size"),
-        intermediate_size=_count(config, "intermediate_size"),
-        vocab_size=_count(config, "vocab_size"),
-        num_layers=_count(config, "num_hidden_layers"),
-        num_heads=_count(config, "num_attention_heads"),
-        num_kv_heads=_count(config, "num_key_value_heads"),
-        head_dim=_count(config, "head_dim"),
-        norm_eps=_positive(config, "rms_norm_eps"),
-        context_limit=_count(config, "max_position_embeddings"),
+        hidden_size=reader.count("hidden_size"),
+        intermediate_size=reader.count("intermediate_size"),
+        vocab_size=reader.count("vocab_size"),
+        num_layers=reader.count("num_hidden_layers", at_most=MOST_LAYERS),
+        num_heads=reader.count("num_attention_heads"),
+        num_kv_heads=reader.count("num_key_value_heads"),
+        head_dim=reader.get("head_dim", 1),
+        norm_eps=reader.positive("rms_norm_eps"),
+        context_limit=reader.count("max_position_embeddings"),
     )
-    if shape.num_layers > MOST_LAYERS:
-        raise DamagedCheckpoint(f"'num_hidden_layers' is {shape.num_layers}; no model has more than {MOST_LAYERS}.")
-    if shape.num_heads % shape.num_kv_heads:
-        raise DamagedCheckpoint(
-            f"'num_attention_heads' ({shape.num_heads}) isn't a multiple of "
-            f"'num_key_value_heads' ({shape.num_kv_heads})."
-        )
+    reader.finish()
     return shape
 
 
-def _odd_key(config: Mapping[str, Any]) -> str | None:
-    """The first key that another kind of llama would have this way."""
-    for key, allowed in FIXED.items():
-        if config.get(key) not in allowed:
-            return key
+def _odd_keys(config: Mapping[str, Any]) -> list[str]:
+    """Keys that another kind of llama would have this way."""
+    odd = [key for key, allowed in FIXED.items() if config.get(key) not in allowed]
     if not _is_plain_rope(config):
-        return "rope_parameters" if "rope_parameters" in config else "rope_theta"
+        odd.append("rope_parameters" if "rope_parameters" in config else "rope_theta")
     if config.get("rope_scaling") is not None:
-        return "rope_scaling"
-    return None if _has_heads_of_their_own_size(config) else "head_dim"
+        odd.append("rope_scaling")
+    return odd if _has_heads_of_their_own_size(config) else [*odd, "head_dim"]
 
 
 def _has_heads_of_their_own_size(config: Mapping[str, Any]) -> bool:
@@ -125,17 +120,3 @@ def _is_plain_rope(config: Mapping[str, Any]) -> bool:
         and nested.get("rope_type", "default") == "default"
         and nested.get("rope_theta", config.get("rope_theta")) == ROPE_BASE
     )
-
-
-def _count(config: Mapping[str, Any], key: str) -> int:
-    value = config.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-        raise DamagedCheckpoint(f"'{key}' is {value!r}; it has to be a positive whole number.")
-    return value
-
-
-def _positive(config: Mapping[str, Any], key: str) -> float:
-    value = config.get(key)
-    if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
-        raise DamagedCheckpoint(f"'{key}' is {value!r}; it has to be a positive number.")
-    return float(value)

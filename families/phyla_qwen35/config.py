@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from phyla.errors import DamagedCheckpoint, UnsupportedModel
+from phyla.model.config_reader import MOST_LAYERS, ConfigReader
 from phyla.model.headers import text_section
-from phyla.nn.rope_form import RopeForm, rope_form
+from phyla.model.quantization import QuantSection, parse_quant_section
+from phyla.model.rope_config import read_rope
+from phyla.nn.rope_form import RopeForm
 
 Mixer = Literal["linear_attention", "full_attention"]
 
-MOST_LAYERS = 4096
 DEFAULT_ROTATED_SHARE = 0.25
 POSITION_AXES = 3
 """Time, height and width; equal for text."""
@@ -28,6 +29,20 @@ ONLY: Mapping[str, tuple[Any, ...]] = {
     "sliding_window": (None,),
 }
 """Keys that could ask for another model, with the values that ask for this one."""
+
+TOWERS = ("vision_config",)
+AROUND_TEXT = (
+    *TOWERS,
+    "image_token_id",
+    "video_token_id",
+    "vision_start_token_id",
+    "vision_end_token_id",
+    "language_model_only",
+)
+"""Keys beside `text_config`: the tower that isn't loaded, and what stands for it in a text."""
+
+ROTATION = ("partial_rotary_factor", "mrope_section", "mrope_interleaved")
+DRAFT_HEAD = ("mtp_num_hidden_layers", "mtp_use_dedicated_embeddings")
 
 
 @dataclass(frozen=True)
@@ -94,153 +109,148 @@ class Qwen35Config:
     experts: ExpertSizes | None
 
 
-def qwen35_config(config: Mapping[str, Any]) -> Qwen35Config:
+def qwen35_config(config: Mapping[str, Any], has_head: bool | None = None) -> Qwen35Config:
     """Read and check a config.
 
+    Args:
+        config: flat, or with its language keys in `text_config`.
+        has_head: whether the checkpoint has a tensor that could be the output projection, where that is known.
+
     Raises:
-        UnsupportedModel: it asks for something this family doesn't do; names the key.
-        DamagedCheckpoint: a size is missing, or sizes contradict each other; names the key.
+        UnsupportedModel: it asks for something this family doesn't do; names the keys.
+        DamagedCheckpoint: a size is missing, or sizes contradict each other; names the keys.
     """
     section = text_section(config) or config
     architecture = str(config.get("model_type"))
-    for key, allowed in ONLY.items():
-        if section.get(key) not in allowed:
-            raise UnsupportedModel(
-                f"A {architecture} model with '{key}': {section[key]!r} isn't known here; it has to be one of "
-                f"{', '.join(repr(one) for one in allowed if one is not None) or 'absent'}."
-            )
-    num_heads, num_kv_heads = _count(section, "num_attention_heads"), _count(section, "num_key_value_heads")
-    _divides(section, "num_attention_heads", "num_key_value_heads")
-    experts = _experts(section)
-    head_dim = _head_dim(section, num_heads)
-    num_rotated = _num_rotated(section, head_dim)
-    return Qwen35Config(
+    reader = ConfigReader({**_around(config, section), **section}, architecture)
+    reader.knows(*AROUND_TEXT, *DRAFT_HEAD, "full_attention_interval")
+    reader.only(ONLY)
+    reader.attempt(lambda: parse_quant_section(config), QuantSection(None, {}))
+    _check_head(reader, has_head)
+    reader.multiple("num_attention_heads", "num_key_value_heads")
+    num_heads = reader.count("num_attention_heads")
+    experts = _experts(reader)
+    head_dim = _head_dim(reader, num_heads)
+    num_rotated = _num_rotated(reader, head_dim)
+    read = Qwen35Config(
         architecture=architecture,
-        hidden_size=_count(section, "hidden_size"),
-        intermediate_size=0 if experts else _count(section, "intermediate_size"),
-        vocab_size=_count(section, "vocab_size"),
+        hidden_size=reader.count("hidden_size"),
+        intermediate_size=_dense_size(reader, experts),
+        vocab_size=reader.count("vocab_size"),
         num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
+        num_kv_heads=reader.count("num_key_value_heads"),
         head_dim=head_dim,
-        attention_bias=bool(section.get("attention_bias", False)),
-        norm_eps=_positive(section, "rms_norm_eps"),
-        context_limit=_count(section, "max_position_embeddings"),
-        rope=_rope(section),
+        attention_bias=reader.flag("attention_bias"),
+        norm_eps=reader.positive("rms_norm_eps"),
+        context_limit=reader.count("max_position_embeddings"),
+        rope=_rope(reader),
         num_rotated=num_rotated,
-        axis_sections=_axis_sections(section, num_rotated // 2),
-        mixers=_mixers(section),
-        delta=_delta(section),
+        axis_sections=_axis_sections(reader, num_rotated // 2),
+        mixers=_mixers(reader),
+        delta=_delta(reader),
         experts=experts,
     )
+    reader.finish()
+    return read
 
 
-def _delta(section: Mapping[str, Any]) -> DeltaSizes:
-    _divides(section, "linear_num_value_heads", "linear_num_key_heads")
-    kernel = _count(section, "linear_conv_kernel_dim")
+def _around(config: Mapping[str, Any], section: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What stands beside the language keys; it counts as theirs where they don't say otherwise."""
+    return {} if section is config else config
+
+
+def _check_head(reader: ConfigReader, has_head: bool | None) -> None:
+    if reader.flag("tie_word_embeddings") and has_head:
+        reader.damaged(
+            "'tie_word_embeddings' is true, and lm_head.weight is there all the same: which of the two is the head "
+            "can't be told. Set 'tie_word_embeddings' to false to use it, or remove the tensor."
+        )
+
+
+def _dense_size(reader: ConfigReader, experts: ExpertSizes | None) -> int:
+    reader.knows("intermediate_size")
+    return 0 if experts else reader.count("intermediate_size")
+
+
+def _delta(reader: ConfigReader) -> DeltaSizes:
+    reader.multiple("linear_num_value_heads", "linear_num_key_heads")
+    kernel = reader.count("linear_conv_kernel_dim")
     if kernel < 2:
-        raise DamagedCheckpoint(f"'linear_conv_kernel_dim' is {kernel}; a convolution over time sees at least 2.")
+        reader.damaged(f"'linear_conv_kernel_dim' is {kernel}; a convolution over time sees at least 2.")
     return DeltaSizes(
-        num_key_heads=_count(section, "linear_num_key_heads"),
-        num_value_heads=_count(section, "linear_num_value_heads"),
-        key_dim=_count(section, "linear_key_head_dim"),
-        value_dim=_count(section, "linear_value_head_dim"),
+        num_key_heads=reader.count("linear_num_key_heads"),
+        num_value_heads=reader.count("linear_num_value_heads"),
+        key_dim=reader.count("linear_key_head_dim"),
+        value_dim=reader.count("linear_value_head_dim"),
         kernel=kernel,
     )
 
 
-def _experts(section: Mapping[str, Any]) -> ExpertSizes | None:
-    if section.get("num_experts") in (None, 0):
+def _experts(reader: ConfigReader) -> ExpertSizes | None:
+    reader.knows("num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size", "norm_topk_prob")
+    if reader.get("num_experts") in (None, 0):
         return None
-    num_experts, num_chosen = _count(section, "num_experts"), _count(section, "num_experts_per_tok")
+    num_experts, num_chosen = reader.count("num_experts"), reader.count("num_experts_per_tok")
     if num_chosen > num_experts:
-        raise DamagedCheckpoint(f"'num_experts_per_tok' ({num_chosen}) is more than 'num_experts' ({num_experts}).")
+        reader.damaged(f"'num_experts_per_tok' ({num_chosen}) is more than 'num_experts' ({num_experts}).")
     return ExpertSizes(
         num_experts=num_experts,
         num_chosen=num_chosen,
-        intermediate_size=_count(section, "moe_intermediate_size"),
-        shared_intermediate_size=_count(section, "shared_expert_intermediate_size"),
-        is_normalised=bool(section.get("norm_topk_prob", True)),
+        intermediate_size=reader.count("moe_intermediate_size"),
+        shared_intermediate_size=reader.count("shared_expert_intermediate_size"),
+        is_normalised=reader.flag("norm_topk_prob", default=True),
     )
 
 
-def _mixers(section: Mapping[str, Any]) -> tuple[Mixer, ...]:
-    num_layers = _count(section, "num_hidden_layers")
-    if num_layers > MOST_LAYERS:
-        raise DamagedCheckpoint(f"'num_hidden_layers' is {num_layers}; no model has more than {MOST_LAYERS}.")
-    stated = section.get("layer_types")
-    if stated is None:
-        interval = _count(section, "full_attention_interval")
+def _mixers(reader: ConfigReader) -> tuple[Mixer, ...]:
+    num_layers = reader.count("num_hidden_layers", at_most=MOST_LAYERS)
+    kinds = reader.layers("layer_types", num_layers, ("linear_attention", "full_attention"))
+    if kinds is None and reader.get("layer_types") is None:
+        interval = reader.count("full_attention_interval")
         return tuple("linear_attention" if (index + 1) % interval else "full_attention" for index in range(num_layers))
-    if not isinstance(stated, Sequence) or len(stated) != num_layers:
-        raise DamagedCheckpoint(f"'layer_types' is {stated!r}; it has to name {num_layers} layers.")
-    return tuple(_mixer(one) for one in stated)
+    return tuple("full_attention" if kind == "full_attention" else "linear_attention" for kind in kinds or ())
 
 
-def _mixer(stated: Any) -> Mixer:
-    if stated == "linear_attention":
-        return "linear_attention"
-    if stated == "full_attention":
-        return "full_attention"
-    raise UnsupportedModel(f"'layer_types' names {stated!r}; known are linear_attention and full_attention.")
+def _head_dim(reader: ConfigReader, num_heads: int) -> int:
+    if reader.get("head_dim") is not None:
+        return reader.count("head_dim")
+    reader.multiple("hidden_size", "num_attention_heads")
+    return max(1, reader.count("hidden_size") // num_heads)
 
 
-def _head_dim(section: Mapping[str, Any], num_heads: int) -> int:
-    if section.get("head_dim") is not None:
-        return _count(section, "head_dim")
-    _divides(section, "hidden_size", "num_attention_heads")
-    return _count(section, "hidden_size") // num_heads
-
-
-def _rope(section: Mapping[str, Any]) -> RopeForm:
-    form = rope_form(section)
+def _rope(reader: ConfigReader) -> RopeForm:
+    form = read_rope(reader, more_keys=ROTATION)
     if form.kind != "default":
-        raise UnsupportedModel(f"'rope_parameters' is of type '{form.kind}'; this family knows 'default' only.")
+        reader.unsupported(f"'rope_parameters' is of type '{form.kind}'; this family knows 'default' only.")
     return form
 
 
-def _num_rotated(section: Mapping[str, Any], head_dim: int) -> int:
-    share = _rope_value(section, "partial_rotary_factor")
+def _num_rotated(reader: ConfigReader, head_dim: int) -> int:
+    share = _rope_value(reader, "partial_rotary_factor")
     if share is None:
         share = DEFAULT_ROTATED_SHARE
-    rotated = int(head_dim * share) if isinstance(share, int | float) else 0
-    if not 0 < rotated <= head_dim or rotated % 2:
-        raise DamagedCheckpoint(
+    rotated = int(head_dim * share) if isinstance(share, int | float) and 0 < share <= 1 else 0
+    if rotated < 2 or rotated % 2:
+        reader.damaged(
             f"'partial_rotary_factor' is {share!r}; with a 'head_dim' of {head_dim} it has to leave an even number."
         )
     return rotated
 
 
-def _axis_sections(section: Mapping[str, Any], num_pairs: int) -> tuple[int, int, int]:
-    stated = _rope_value(section, "mrope_section")
-    if stated is None:
+def _axis_sections(reader: ConfigReader, num_pairs: int) -> tuple[int, int, int]:
+    stated = _rope_value(reader, "mrope_section")
+    if stated is None or num_pairs == 0:
         return (num_pairs, 0, 0)
+    if _rope_value(reader, "mrope_interleaved") is False:
+        reader.unsupported("'mrope_interleaved' is false; this family interleaves the position axes.")
     fits = isinstance(stated, list) and len(stated) == POSITION_AXES and all(isinstance(one, int) for one in stated)
     if not fits or sum(stated) != num_pairs or min(stated) < 0:
-        raise DamagedCheckpoint(f"'mrope_section' is {stated!r}; it has to share out {num_pairs} pairs to 3 axes.")
-    if _rope_value(section, "mrope_interleaved") is False:
-        raise UnsupportedModel("'mrope_interleaved' is false; this family interleaves the position axes.")
+        reader.damaged(f"'mrope_section' is {stated!r}; it has to share out {num_pairs} pairs to 3 axes.")
+        return (num_pairs, 0, 0)
     return (stated[0], stated[1], stated[2])
 
 
-def _rope_value(section: Mapping[str, Any], key: str) -> Any:
-    nested = section.get("rope_parameters") or section.get("rope_scaling") or {}
-    return nested[key] if isinstance(nested, Mapping) and key in nested else section.get(key)
-
-
-def _divides(section: Mapping[str, Any], whole: str, part: str) -> None:
-    if _count(section, whole) % _count(section, part):
-        raise DamagedCheckpoint(f"'{whole}' ({section[whole]}) isn't a multiple of '{part}' ({section[part]}).")
-
-
-def _count(section: Mapping[str, Any], key: str) -> int:
-    value = section.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-        raise DamagedCheckpoint(f"'{key}' is {value!r}; it has to be a positive whole number.")
-    return value
-
-
-def _positive(section: Mapping[str, Any], key: str) -> float:
-    value = section.get(key)
-    if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
-        raise DamagedCheckpoint(f"'{key}' is {value!r}; it has to be a positive number.")
-    return float(value)
+def _rope_value(reader: ConfigReader, key: str) -> Any:
+    nested = reader.get("rope_parameters") or reader.get("rope_scaling") or {}
+    outside = reader.get(key)
+    return nested[key] if isinstance(nested, Mapping) and key in nested else outside

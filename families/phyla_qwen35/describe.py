@@ -8,15 +8,13 @@ from typing import Any
 
 from phyla import Checkpoint, LayerSpec, ModelFacts
 from phyla.draft.heads import EMBEDDING_HEAD
-from phyla.errors import DamagedCheckpoint
 from phyla.kv import FULL, RECURRENT, Plane
 from phyla.model.facts import ReasoningMarkers
 from phyla.model.headers import eos_ids, is_ignored, sampling_defaults, stored_dtype, text_section, weight_bytes
-from phyla.model.quantization import parse_quant_section, quant_section
+from phyla.model.quantization import quant_section
 from phyla.model.step import Tap
 
 from phyla_qwen35.config import POSITION_AXES, Mixer, Qwen35Config, qwen35_config
-from phyla_qwen35.known_keys import unread_keys
 from phyla_qwen35.names import DRAFT_HEADS, TOWERS, Names, names_of
 
 EXPERTS = ("*.mlp.experts.*", "*.mlp.switch_mlp.*")
@@ -31,11 +29,9 @@ def describe(checkpoint: Checkpoint) -> ModelFacts:
 
     Raises:
         UnsupportedModel: the config asks for something this family doesn't do; names the key.
-        DamagedCheckpoint: the config contradicts itself or the tensors.
+        DamagedCheckpoint: the config contradicts itself or the tensors. Either error names all that is wrong.
     """
-    config = qwen35_config(checkpoint.config)
-    parse_quant_section(checkpoint.config)
-    is_tied(checkpoint, names_of(checkpoint))
+    config = qwen35_config(checkpoint.config, has_head=_has_head(checkpoint, names_of(checkpoint)))
     ignored = (*TOWERS, *DRAFT_HEADS)
     layout = tuple(_layer(index, mixer, config) for index, mixer in enumerate(config.mixers))
     return ModelFacts(
@@ -64,19 +60,14 @@ def is_tied(checkpoint: Checkpoint, names: Names) -> bool:
     """Whether the embedding is the output projection.
 
     The language keys go first; a config that doesn't say is read by whether there is a head.
-
-    Raises:
-        DamagedCheckpoint: the config says tied, and there is a head all the same.
     """
-    has_head = f"{names.head}.weight" in checkpoint.tensor_infos()
     key = "tie_word_embeddings"
     stated = text_section(checkpoint.config).get(key, checkpoint.config.get(key))
-    if stated and has_head:
-        raise DamagedCheckpoint(
-            f"'{key}' is true, and {names.head}.weight is there all the same: which of the two is the head can't be "
-            f"told. Set '{key}' to false to use it, or remove the tensor."
-        )
-    return not has_head if stated is None else bool(stated)
+    return not _has_head(checkpoint, names) if stated is None else bool(stated)
+
+
+def _has_head(checkpoint: Checkpoint, names: Names) -> bool:
+    return f"{names.head}.weight" in checkpoint.tensor_infos()
 
 
 def _layer(index: int, mixer: Mixer, config: Qwen35Config) -> LayerSpec:
@@ -125,8 +116,6 @@ def _notes(checkpoint: Checkpoint) -> tuple[str, ...]:
         every = ["linear_attention" if (index + 1) % interval else "full_attention" for index in range(len(kinds))]
         if kinds != every:
             notes.append("layer_types and full_attention_interval disagree; layer_types counts")
-    if unread := unread_keys(checkpoint.config):
-        notes.append(f"config keys that nothing here reads: {', '.join(unread)}")
     return tuple(notes)
 
 

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from phyla.errors import DamagedCheckpoint, UnsupportedModel
-from phyla.nn.rope_form import RopeForm, rope_form
+from phyla.model.config_reader import MOST_LAYERS, ConfigReader
+from phyla.model.quantization import QuantSection, parse_quant_section
+from phyla.model.rope_config import read_rope
+from phyla.nn.rope_form import RopeForm
 
 from phyla_universal.descriptor import DESCRIPTORS, Bias, Descriptor, architecture_of
 
-MOST_LAYERS = 4096
+ADVICE = "What the universal decoder can't express needs a family of its own (see docs/writing-plugins.md)."
 
 INEXPRESSIBLE: Mapping[str, tuple[Any, ...]] = {
     "hidden_act": (None, "silu", "swish"),
@@ -68,100 +70,70 @@ def decoder_config(config: Mapping[str, Any]) -> DecoderConfig:
     """Read and check a config.
 
     Raises:
-        UnsupportedModel: it asks for something the table can't say; names the key.
-        DamagedCheckpoint: a size is missing, or sizes contradict each other; names the key.
+        UnsupportedModel: it asks for something the table can't say; names the keys.
+        DamagedCheckpoint: a size is missing, or sizes contradict each other; names the keys.
     """
     architecture = architecture_of(config)
     row = DESCRIPTORS[architecture]
-    _refuse_inexpressible(config, architecture, row)
-    num_heads = _count(config, "num_attention_heads")
-    num_kv_heads = num_heads if _may_omit_kv_heads(config, row) else _count(config, "num_key_value_heads")
-    if num_heads % num_kv_heads:
-        raise DamagedCheckpoint(
-            f"'num_attention_heads' ({num_heads}) isn't a multiple of 'num_key_value_heads' ({num_kv_heads})."
-        )
-    return DecoderConfig(
+    reader = ConfigReader(config, architecture, ADVICE)
+    reader.only(INEXPRESSIBLE)
+    # Said by some checkpoints and not applied, as in mlx-lm; `describe` has a note on it.
+    reader.knows("use_sliding_window", "sliding_window", "max_window_layers", "layer_types")
+    reader.attempt(lambda: parse_quant_section(config), QuantSection(None, {}))
+    num_heads = reader.count("num_attention_heads")
+    num_kv_heads = num_heads if _may_omit_kv_heads(reader, row) else reader.count("num_key_value_heads")
+    reader.multiple("num_attention_heads", "num_key_value_heads")
+    read = DecoderConfig(
         architecture=architecture,
-        hidden_size=_count(config, "hidden_size"),
-        intermediate_size=_count(config, "intermediate_size"),
-        vocab_size=_count(config, "vocab_size"),
+        hidden_size=reader.count("hidden_size"),
+        intermediate_size=reader.count("intermediate_size"),
+        vocab_size=reader.count("vocab_size"),
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
-        head_dim=_head_dim(config, row, num_heads),
-        norm_eps=_positive(config, "rms_norm_eps"),
-        context_limit=_count(config, "max_position_embeddings"),
-        rope=rope_form(config, row.rope_base),
-        windows=_windows(config, row),
-        qkv_bias=_has_bias(config, row.qkv_bias),
-        out_bias=_has_bias(config, row.out_bias),
-        mlp_bias=_has_bias(config, row.mlp_bias),
+        head_dim=_head_dim(reader, row, num_heads),
+        norm_eps=reader.positive("rms_norm_eps"),
+        context_limit=reader.count("max_position_embeddings"),
+        rope=read_rope(reader, row.rope_base),
+        windows=_windows(reader, row),
+        qkv_bias=_has_bias(reader, row.qkv_bias),
+        out_bias=_has_bias(reader, row.out_bias),
+        mlp_bias=_has_bias(reader, row.mlp_bias),
         has_qk_norm=row.has_qk_norm,
     )
+    _refuse_other_biases(reader, row)
+    reader.finish()
+    return read
 
 
-def _refuse_inexpressible(config: Mapping[str, Any], architecture: str, row: Descriptor) -> None:
-    for key, harmless in INEXPRESSIBLE.items():
-        if config.get(key) not in harmless:
-            raise _inexpressible(architecture, key, config[key])
+def _refuse_other_biases(reader: ConfigReader, row: Descriptor) -> None:
     biases = {row.qkv_bias, row.out_bias, row.mlp_bias}
-    for key in ("attention_bias", "mlp_bias"):
-        if config.get(key) and key not in biases:
-            raise _inexpressible(architecture, key, config[key])
+    reader.only({key: (None, False) for key in ("attention_bias", "mlp_bias") if key not in biases})
 
 
-def _inexpressible(architecture: str, key: str, value: Any) -> UnsupportedModel:
-    return UnsupportedModel(
-        f"A {architecture} model with '{key}': {value!r} is more than the universal decoder can express. "
-        "It needs a family of its own (see docs/writing-plugins.md)."
-    )
+def _may_omit_kv_heads(reader: ConfigReader, row: Descriptor) -> bool:
+    return row.num_kv_heads_is_optional and reader.get("num_key_value_heads") is None
 
 
-def _may_omit_kv_heads(config: Mapping[str, Any], row: Descriptor) -> bool:
-    return row.num_kv_heads_is_optional and config.get("num_key_value_heads") is None
-
-
-def _head_dim(config: Mapping[str, Any], row: Descriptor, num_heads: int) -> int:
-    stated = config.get("head_dim")
+def _head_dim(reader: ConfigReader, row: Descriptor, num_heads: int) -> int:
+    stated = reader.get("head_dim")
     if row.head_dim == "stated" or (row.head_dim == "stated or quotient" and stated):
-        return _count(config, "head_dim")
-    hidden_size = _count(config, "hidden_size")
-    if hidden_size % num_heads:
-        raise DamagedCheckpoint(
-            f"'hidden_size' ({hidden_size}) isn't a multiple of 'num_attention_heads' ({num_heads})."
-        )
-    if stated not in (None, hidden_size // num_heads):
-        raise _inexpressible(architecture_of(config), "head_dim", stated)
-    return hidden_size // num_heads
+        return reader.count("head_dim")
+    reader.multiple("hidden_size", "num_attention_heads")
+    quotient = max(reader.count("hidden_size") // num_heads, 1)
+    if reader.is_count("hidden_size"):
+        reader.only({"head_dim": (None, quotient)})
+    return quotient
 
 
-def _windows(config: Mapping[str, Any], row: Descriptor) -> tuple[int | None, ...]:
-    num_layers = _count(config, "num_hidden_layers")
-    if num_layers > MOST_LAYERS:
-        raise DamagedCheckpoint(f"'num_hidden_layers' is {num_layers}; no model has more than {MOST_LAYERS}.")
-    kinds = config.get("layer_types")
-    if kinds is None or not row.honours_layer_types:
+def _windows(reader: ConfigReader, row: Descriptor) -> tuple[int | None, ...]:
+    num_layers = reader.count("num_hidden_layers", at_most=MOST_LAYERS)
+    if not row.honours_layer_types:
         return (None,) * num_layers
-    if not isinstance(kinds, list) or len(kinds) != num_layers:
-        raise DamagedCheckpoint(f"'layer_types' is {kinds!r}; it has to name {num_layers} layers.")
-    for kind in kinds:
-        if kind not in ("full_attention", "sliding_attention"):
-            raise _inexpressible(architecture_of(config), "layer_types", kind)
-    return tuple(_count(config, "sliding_window") if kind == "sliding_attention" else None for kind in kinds)
+    kinds = reader.layers("layer_types", num_layers, ("full_attention", "sliding_attention"))
+    if kinds is None:
+        return (None,) * num_layers
+    return tuple(reader.count("sliding_window") if kind == "sliding_attention" else None for kind in kinds)
 
 
-def _has_bias(config: Mapping[str, Any], bias: Bias) -> bool:
-    return bias == "always" or (bias != "never" and bool(config.get(bias, False)))
-
-
-def _count(config: Mapping[str, Any], key: str) -> int:
-    value = config.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-        raise DamagedCheckpoint(f"'{key}' is {value!r}; it has to be a positive whole number.")
-    return value
-
-
-def _positive(config: Mapping[str, Any], key: str) -> float:
-    value = config.get(key)
-    if not isinstance(value, int | float) or value <= 0:
-        raise DamagedCheckpoint(f"'{key}' is {value!r}; it has to be a positive number.")
-    return float(value)
+def _has_bias(reader: ConfigReader, bias: Bias) -> bool:
+    return bias == "always" or (bias != "never" and reader.flag(bias))

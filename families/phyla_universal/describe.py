@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from phyla import Checkpoint, LayerSpec, ModelFacts
 from phyla.draft.heads import EMBEDDING_HEAD
 from phyla.kv import FULL, SLIDING, Plane
 from phyla.model.headers import eos_ids, sampling_defaults, stored_dtype, weight_bytes
-from phyla.model.quantization import parse_quant_section, quant_section
+from phyla.model.quantization import quant_section
 from phyla.model.step import Tap
 
 from phyla_universal.config import DecoderConfig, decoder_config
@@ -25,7 +22,6 @@ def describe(checkpoint: Checkpoint) -> ModelFacts:
         DamagedCheckpoint: the config contradicts itself.
     """
     config = decoder_config(checkpoint.config)
-    parse_quant_section(checkpoint.config)
     ignored = ("*.rotary_emb.inv_freq", f"{HEAD}.*") if is_tied(checkpoint) else ("*.rotary_emb.inv_freq",)
     layout = tuple(_layer(index, window, config) for index, window in enumerate(config.windows))
     return ModelFacts(
@@ -43,7 +39,7 @@ def describe(checkpoint: Checkpoint) -> ModelFacts:
         heads=(EMBEDDING_HEAD,),
         eos_ids=eos_ids(checkpoint),
         sampling_defaults=sampling_defaults(checkpoint),
-        notes=_notes(checkpoint.config, config),
+        notes=_notes(checkpoint, config),
     )
 
 
@@ -67,10 +63,13 @@ def _layer(index: int, window: int | None, config: DecoderConfig) -> LayerSpec:
     )
 
 
-def _notes(stored: Mapping[str, Any], config: DecoderConfig) -> tuple[str, ...]:
+def _notes(checkpoint: Checkpoint, config: DecoderConfig) -> tuple[str, ...]:
+    notes, stored = [], checkpoint.config
     asks_for_windows = bool(stored.get("use_sliding_window")) or (
         stored.get("sliding_window") is not None and stored.get("use_sliding_window") is None
     )
     if asks_for_windows and not any(config.windows):
-        return ("sliding_window is not applied: every layer sees the whole context, as in mlx-lm",)
-    return ()
+        notes.append("sliding_window is not applied: every layer sees the whole context, as in mlx-lm")
+    if is_tied(checkpoint) and f"{HEAD}.weight" in checkpoint.tensor_infos():
+        notes.append(f"tie_word_embeddings is true: {HEAD}.weight is there and isn't used, as in mlx-lm")
+    return tuple(notes)

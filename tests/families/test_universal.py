@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from phyla.checkpoint.folder import FolderCheckpoint
 from phyla.errors import DamagedCheckpoint, UnsupportedModel
@@ -15,6 +17,7 @@ from phyla.testing.tiny import tensor_shapes, tiny_checkpoint, tiny_config
 from phyla_universal import UniversalFamily, phyla_families
 from phyla_universal.config import decoder_config
 from phyla_universal.describe import is_tied
+from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -169,6 +172,7 @@ def test_a_tied_model_ignores_a_head_that_is_there(tmp_path):
     checkpoint = FolderCheckpoint.open(folder)
     facts = UniversalFamily().describe(checkpoint)
     UniversalFamily().bind(checkpoint, facts, load_options())
+    assert facts.notes == ("tie_word_embeddings is true: lm_head.weight is there and isn't used, as in mlx-lm",)
     assert facts.weight_bytes.total == sum(
         info.num_bytes for name, info in checkpoint.tensor_infos().items() if name != "lm_head.weight"
     )
@@ -246,3 +250,83 @@ def test_what_the_table_cannot_say_is_refused_by_its_key(config, key):
 def test_a_config_that_contradicts_itself_is_damaged_and_names_the_key(config, key):
     with pytest.raises(DamagedCheckpoint, match=key):
         decoder_config(config)
+
+
+def test_everything_that_is_wrong_with_a_config_is_one_error():
+    wrong = {
+        "hidden_size": None,
+        "num_attention_heads": 3,
+        "num_key_value_heads": 2,
+        "attention_bias": "no",
+        "hidden_act": "gelu",
+        "layer_types": ["full_attention", "chunked_attention"],
+        "residual_scale": 2.0,
+        "rope_scaling": {"rope_type": "linear", "factor": 2.0, "extra_factor": 1.5},
+        "vision_config": {"depth": 2},
+        "quantization": {"group_size": 64, "bits": 4, "mode": "trellis"},
+    }
+    with pytest.raises(DamagedCheckpoint, match="The config of this llama has 8 problems") as caught:
+        decoder_config(tiny_config("llama", **wrong))
+    for words in (*wrong, "extra_factor", "trellis"):
+        assert words.removesuffix("tion") in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["residual_scale", "audio_config", "model_file", "num_attention_sinks"])
+def test_a_key_that_nothing_knows_is_refused_by_name(key):
+    with pytest.raises(UnsupportedModel, match=f"Nothing here knows the config's '{key}'"):
+        decoder_config(tiny_config("qwen3", **{key: {"a": 1} if key == "audio_config" else "some"}))
+
+
+PUBLISHED = {
+    "SmolLM2-135M-Instruct": """{
+      "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 1,
+      "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 576, "initializer_range": 0.041666666666666664,
+      "intermediate_size": 1536, "is_llama_config": true, "max_position_embeddings": 8192, "mlp_bias": false,
+      "model_type": "llama", "num_attention_heads": 9, "num_hidden_layers": 30, "num_key_value_heads": 3,
+      "pad_token_id": 2, "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_interleaved": false, "rope_scaling": null,
+      "rope_theta": 100000, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+      "transformers.js_config": {"kv_cache_dtype": {"q4f16": "float16"}}, "transformers_version": "4.42.3",
+      "use_cache": true, "vocab_size": 49152}""",
+    "Llama-3.2-1B-Instruct": """{
+      "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 128000,
+      "eos_token_id": [128001, 128008, 128009], "head_dim": 64, "hidden_act": "silu", "hidden_size": 2048,
+      "initializer_range": 0.02, "intermediate_size": 8192, "max_position_embeddings": 131072, "mlp_bias": false,
+      "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 16, "num_key_value_heads": 8,
+      "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0,
+      "low_freq_factor": 1.0, "original_max_position_embeddings": 8192, "rope_type": "llama3"}, "rope_theta": 500000.0,
+      "tie_word_embeddings": true, "torch_dtype": "bfloat16", "transformers_version": "4.45.0.dev0", "use_cache": true,
+      "vocab_size": 128256, "unsloth_fixed": true}""",
+    "Mistral-7B-Instruct-v0.2": """{
+      "architectures": ["MistralForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": 2,
+      "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336,
+      "max_position_embeddings": 32768, "model_type": "mistral", "num_attention_heads": 32, "num_hidden_layers": 32,
+      "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "sliding_window": null,
+      "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.36.0", "use_cache": true,
+      "vocab_size": 32000}""",
+    "Qwen2.5-0.5B-Instruct": """{
+      "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643, "eos_token_id": 151645,
+      "hidden_act": "silu", "hidden_size": 896, "initializer_range": 0.02, "intermediate_size": 4864,
+      "max_position_embeddings": 32768, "max_window_layers": 21, "model_type": "qwen2", "num_attention_heads": 14,
+      "num_hidden_layers": 24, "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+      "sliding_window": 32768, "tie_word_embeddings": true, "torch_dtype": "bfloat16", "transformers_version": "4.43.1",
+      "use_cache": true, "use_mrope": false, "use_sliding_window": false, "vocab_size": 151936}""",
+    "Qwen3-0.6B": """{
+      "architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 151643,
+      "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu", "hidden_size": 1024, "initializer_range": 0.02,
+      "intermediate_size": 3072, "max_position_embeddings": 40960, "max_window_layers": 28, "model_type": "qwen3",
+      "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8, "rms_norm_eps": 1e-06,
+      "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null, "tie_word_embeddings": true,
+      "torch_dtype": "bfloat16", "transformers_version": "4.51.0", "use_cache": true, "use_sliding_window": false,
+      "vocab_size": 151936, "quantization": {"group_size": 64, "bits": 4}}""",
+}
+"""As they are in use, with what conversions and other tools add."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_configs_hold_nothing_that_is_refused(name):
+    assert decoder_config(json.loads(PUBLISHED[name])).num_layers > 0
+
+
+@pytest.mark.parametrize("config_class", [LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config])
+def test_what_transformers_writes_holds_nothing_that_is_refused(config_class):
+    decoder_config(config_class(num_hidden_layers=2).to_dict())

@@ -20,10 +20,13 @@ class Claim(enum.IntEnum):
     FALLBACK = 1
     """Can run it through something general."""
 
-    CLOSE = 2
+    ALIKE = 2
+    """Is written for another model, which this one is like: runs it where nobody knows it better, or by name."""
+
+    CLOSE = 3
     """Knows the architecture."""
 
-    EXACT = 3
+    EXACT = 4
     """Is written for this very model."""
 
 

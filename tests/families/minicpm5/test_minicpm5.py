@@ -88,7 +88,7 @@ def test_the_released_model_is_its_own():
 
 @pytest.mark.parametrize("key", sorted(RELEASED))
 def test_another_size_is_run_only_where_it_is_asked_for(key):
-    assert MiniCPM5Family().claim({**RELEASED_CONFIG, key: 2 * RELEASED[key]}) is Claim.FALLBACK
+    assert MiniCPM5Family().claim({**RELEASED_CONFIG, key: 2 * RELEASED[key]}) is Claim.ALIKE
 
 
 @pytest.mark.parametrize(
@@ -105,15 +105,36 @@ def test_another_size_is_run_only_where_it_is_asked_for(key):
         {"rope_parameters": [5e6]},
         {"head_dim": None},
         {"head_dim": 96},
-        {"num_attention_heads": "16"},
     ],
     ids=str,
 )
 def test_other_llamas_are_not_claimed_and_refused_by_the_key(change):
     config = {**RELEASED_CONFIG, **change}
     assert MiniCPM5Family().claim(config) is Claim.NONE
-    with pytest.raises(UnsupportedModel, match="head_dim" if "num_attention_heads" in change else next(iter(change))):
+    with pytest.raises(UnsupportedModel, match=next(iter(change))):
         shape_of(config)
+
+
+def test_everything_that_is_wrong_with_a_config_is_one_error():
+    config = {
+        **RELEASED_CONFIG,
+        "num_attention_heads": "16",
+        "intermediate_size": None,
+        "mlp_bias": True,
+        "residual_scale": 2.0,
+        "quantization": {"bits": 4, "group_size": 64, "mode": "trellis"},
+    }
+    assert MiniCPM5Family().claim(config) is Claim.NONE
+    with pytest.raises(DamagedCheckpoint) as caught:
+        shape_of(config)
+    for key in ("num_attention_heads", "intermediate_size", "mlp_bias", "residual_scale", "trellis"):
+        assert key in str(caught.value)
+
+
+def test_without_the_universal_decoder_it_goes_before_the_bridge(folder):
+    with phyla.load(str(folder), disable=["universal"]) as model:
+        assert model.plan.family.name == "minicpm5"
+        assert ("mlxlm", "claims it less well (fallback)") in model.plan.family.rejected
 
 
 @pytest.mark.parametrize(

@@ -117,10 +117,42 @@ def test_what_is_not_loaded_is_named(tmp_path):
     )
 
 
-def test_keys_that_nothing_reads_are_named(tmp_path):
-    config = qwen35_config(num_hidden_layers=4, num_attention_sinks=4, use_cache=True, residual_scale=None)
-    facts = Qwen35Family().describe(opened(tmp_path / "model", config))
-    assert facts.notes == ("config keys that nothing here reads: num_attention_sinks",)
+@pytest.mark.parametrize(
+    "config",
+    [
+        qwen35_config(num_hidden_layers=4, num_attention_sinks=4, use_cache=True, residual_scale=None),
+        {**DENSE, "num_attention_sinks": 4},
+    ],
+    ids=["among the language keys", "beside them"],
+)
+def test_keys_that_nothing_reads_are_refused_by_name(tmp_path, config):
+    with pytest.raises(UnsupportedModel, match="Nothing here knows the config's 'num_attention_sinks'"):
+        Qwen35Family().describe(opened(tmp_path / "model", config))
+
+
+def test_everything_that_is_wrong_with_a_config_is_one_error(tmp_path):
+    config = qwen35_config(num_hidden_layers=4)
+    wrong = {
+        "num_attention_heads": 3,
+        "vocab_size": "512",
+        "hidden_act": "gelu",
+        "tie_word_embeddings": True,
+        "layer_types": ["full_attention"],
+        "residual_scale": 2.0,
+        "rope_parameters": {"rope_theta": 1e7, "partial_rotary_factor": 0.25, "extra_factor": 2.0},
+    }
+    broken = {
+        **config,
+        "text_config": {**config["text_config"], **wrong},
+        "audio_config": {"depth": 2},
+        "quantization": {"group_size": 64, "bits": 7},
+    }
+    folder = tiny_checkpoint(tmp_path / "model", DENSE, tokenizer=False)
+    (folder / "config.json").write_text(json.dumps(broken))
+    with pytest.raises(DamagedCheckpoint, match="has 8 problems") as caught:
+        Qwen35Family().describe(FolderCheckpoint.open(folder))
+    for words in (*wrong, "extra_factor", "audio_config", "7 bits"):
+        assert words.removesuffix("_parameters") in str(caught.value)
 
 
 def test_a_tower_that_is_not_declared_is_refused_by_name(tmp_path):
