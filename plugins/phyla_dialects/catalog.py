@@ -113,6 +113,7 @@ DIALECTS = (
         create=_creates(None),
         matches_template=lambda template: True,
         rank=0,
+        reads_calls=False,
         description="Reasoning tags only; calls are text",
     ),
 )

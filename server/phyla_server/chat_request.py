@@ -15,14 +15,16 @@ from phyla_server.body import parse_object
 from phyla_server.chat_encoder import ChatShape
 from phyla_server.constraints import read_constraint
 from phyla_server.ending_fields import read_max_tokens, read_stop
+from phyla_server.errors import bad_request
 from phyla_server.fields import Fields
 from phyla_server.incoming import Incoming
 from phyla_server.logprobs import MAX_TOP, MAX_TOP_PEER, LogprobsShape
 from phyla_server.messages import read_messages
+from phyla_server.served import ServedModel
 from phyla_server.serving import Serving
 from phyla_server.thinking import read_thinking
 from phyla_server.tool_constraint import with_calls
-from phyla_server.tools import read_tools
+from phyla_server.tools import ToolUse, read_tools
 
 MAX_SAMPLES = 8
 
@@ -56,6 +58,7 @@ def prepare_chat(serving: Serving, incoming: Incoming, unenforced: Unenforced | 
     is_peer = serving.settings.compat == "mlx-lm"
     thinking = read_thinking(fields, serving.settings.thinking, model.facts.default_thinking)
     use = read_tools(fields)
+    _require_rendered_tools(use, model)
     sampling = resolve_sampling(
         fields.body,
         serving.defaults,
@@ -96,6 +99,17 @@ def prepare_chat(serving: Serving, incoming: Incoming, unenforced: Unenforced | 
         include_usage=include_usage,
     )
     return PreparedChat(model.engine.recognised(request), shape, stream, asked)
+
+
+def _require_rendered_tools(use: ToolUse, model: ServedModel) -> None:
+    """Refuse tools that the model would never hear of; without any template, rendering has its own complaint."""
+    if use.tools and model.renderer.has_template and not model.renderer.renders_tools:
+        raise bad_request(
+            "this model can't be offered tools: its chat template leaves them out. Send none (or tool_choice 'none'), "
+            "or serve the model with a chat_template.jinja that renders tools",
+            "tools",
+            "tools_unsupported",
+        )
 
 
 def read_include_usage(fields: Fields) -> bool:

@@ -47,6 +47,11 @@ class ServedModel:
     """Ids that XTC never removes: end of sequence, and the newline where it is one token."""
 
     @property
+    def offers_tools(self) -> bool:
+        """Whether it learns of tools and its calls are read. Asks the template once: not on the event loop."""
+        return self.parser.reads_calls and self.renderer.renders_tools
+
+    @property
     def enforces_constraints(self) -> bool:
         """Whether structured output can be promised."""
         return self.constraints is not None and self.constraints.is_active

@@ -9,6 +9,7 @@ import pytest
 from phyla_server.keys import KeyRing
 from phyla_server.openapi import ENDPOINTS
 
+IGNORES_TOOLS = {"parser": "hermes", "template": "{% for m in messages %}{{ m.content }}{% endfor %}"}
 DOCS = Path(__file__).parents[2] / "docs" / "server.md"
 
 
@@ -41,7 +42,19 @@ def test_the_served_model_says_what_it_can(serve):
     assert entry["reasoning"] is True
     assert entry["batch_mode"] == "batch"
     assert entry["structured_output"] is False
+    assert entry["capabilities"]["chat_completions"] is True
     assert entry["gen_defaults"] == {"temperature": 0.3, "top_p": None, "top_k": None}
+
+
+@pytest.mark.parametrize(("options", "has_tools"), [({"parser": "hermes"}, True), (IGNORES_TOOLS, False)])
+def test_tools_are_a_capability_if_the_template_renders_them_and_calls_are_read(serve, options, has_tools):
+    entry = serve(**options).http.get("/v1/models").json()["data"][0]
+
+    assert entry["tools"] is entry["capabilities"]["tools"] is has_tools
+
+
+def test_a_model_without_a_template_lists_no_chat(serve):
+    assert serve(template=None).http.get("/v1/models").json()["data"][0]["capabilities"]["chat_completions"] is False
 
 
 def test_the_index_names_the_server_and_its_endpoints(serve):

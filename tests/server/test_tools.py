@@ -74,6 +74,18 @@ def test_an_unknown_tool_stays_text(serve):
     assert choice["finish_reason"] == "stop"
 
 
+def test_tools_that_the_template_leaves_out_are_refused_and_none_is_served(serve):
+    running = serve(parser="hermes", template="{% for m in messages %}{{ m.content }}{% endfor %}")
+
+    refused = running.chat(tools=TOOLS)
+    hidden = running.chat(tools=TOOLS, tool_choice="none")
+
+    assert refused.status_code == 400
+    assert refused.json()["error"]["code"] == "tools_unsupported"
+    assert refused.json()["error"]["param"] == "tools"
+    assert hidden.status_code == 200
+
+
 def test_a_call_that_the_cap_cuts_short_ends_by_length(serve):
     running = serve(CALLS, parser="hermes")
 

@@ -101,6 +101,9 @@ class OutputParserFactory:
     reasoning: tuple[tuple[str, str], ...] = (("<think>", "</think>"),)
     """Pairs of reasoning markers it understands."""
 
+    reads_calls: bool = True
+    """Whether it knows tool calls; without, they stay text."""
+
     call_syntax: Callable[[str | None], CallSyntax] | None = None
     """`(chat template)`: how it writes calls, so that one can be required; None where that isn't known."""
 

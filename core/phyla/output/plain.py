@@ -67,5 +67,9 @@ def num_held_back(text: str, marker: str | None) -> int:
 
 
 PLAIN = OutputParserFactory(
-    name="plain", create=PlainParser, rank=-1, description="Text as it is; reasoning split off by its markers."
+    name="plain",
+    create=PlainParser,
+    rank=-1,
+    reads_calls=False,
+    description="Text as it is; reasoning split off by its markers.",
 )

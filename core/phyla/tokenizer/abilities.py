@@ -12,17 +12,35 @@ from functools import cached_property
 from itertools import pairwise, takewhile
 from typing import Any
 
+from phyla.errors import TemplateError
 from phyla.tokenizer.messages import Message
 from phyla.tokenizer.sandbox import RenderedText
 
 SEPARATOR = "\n\n"
+_PROBE_TOOL: Mapping[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "probe_epsilon",
+        "description": "A probe.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "description": "A city."}},
+            "required": ["city"],
+        },
+    },
+}
 _PROBES = ("probe-alpha", "probe-beta", "probe-gamma", "probe-delta")
 
 
 class TemplateAbilities:
     """Each ability is probed once, when messages first need it."""
 
-    def __init__(self, render: Callable[[Sequence[Message]], RenderedText]) -> None:
+    def __init__(self, render: Callable[[Sequence[Message], Sequence[Mapping[str, Any]]], RenderedText]) -> None:
+        """Ask nothing yet.
+
+        Args:
+            render: `(messages, tools)`: one rendering, or why there is none.
+        """
         self._render = render
 
     def fitted(self, messages: Sequence[Message]) -> list[Message]:
@@ -58,6 +76,12 @@ class TemplateAbilities:
         return self._renders("user", "user")
 
     @cached_property
+    def renders_tools(self) -> bool:
+        """Whether a model learns of the tools that it is offered: many templates leave them out without a word."""
+        user = _message("user", _PROBES[0])
+        return any(self._shows_tool(messages) for messages in ([user], [self._with_parts(user)]))
+
+    @cached_property
     def wants_parts(self) -> bool:
         """Content must be a list of parts: plain text is lost on this template."""
         return not self._renders("user") and self._complete([self._with_parts(_message("user", _PROBES[0]))], 1)
@@ -67,8 +91,15 @@ class TemplateAbilities:
         return self._complete(messages, len(roles))
 
     def _complete(self, messages: Sequence[Message], num_probes: int) -> bool:
-        text = self._render(messages).text
+        text = self._render(messages, ()).text
         return text is not None and all(probe in text for probe in _PROBES[:num_probes])
+
+    def _shows_tool(self, messages: Sequence[Message]) -> bool:
+        try:
+            text = self._render(messages, [_PROBE_TOOL]).text
+        except TemplateError:  # no rendering at all, of anything: chats will say why
+            return False
+        return text is not None and _PROBE_TOOL["function"]["name"] in text
 
     @staticmethod
     def _with_parts(message: Mapping[str, Any]) -> Message:

@@ -49,7 +49,7 @@ class PromptRenderer:
         """
         self._tokenizer = tokenizer
         self._sandbox = None if template is None else TemplateSandbox(template, limits, num_workers)
-        self._abilities = TemplateAbilities(lambda messages: self._run([self._context(messages)])[0])
+        self._abilities = TemplateAbilities(lambda messages, tools: self._run([self._context(messages, tools)])[0])
         if reasoning is None and template is not None and all(tag in template for tag in THINK_TAGS):
             reasoning = THINK_TAGS
         self._reasoning = reasoning
@@ -64,6 +64,11 @@ class PromptRenderer:
     @property
     def has_template(self) -> bool:
         return self._sandbox is not None
+
+    @property
+    def renders_tools(self) -> bool:
+        """Whether tools reach the model. Asks the template the first time, so call it off the event loop."""
+        return self.has_template and self._abilities.renders_tools
 
     def render_chat(
         self,

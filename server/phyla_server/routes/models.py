@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,13 +33,15 @@ def model_routes(serving: Serving) -> list[HTTPRouteHandler]:
 
     @get("/v1/models", operation_class=JsonOperation, summary="List the models", tags=["openai"])
     async def list_models() -> Response[bytes]:
-        return Response(dump({"object": "list", "data": model_objects(serving)}), media_type="application/json")
+        listed = await asyncio.to_thread(model_objects, serving)
+        return Response(dump({"object": "list", "data": listed}), media_type="application/json")
 
     # `path`: ids hold slashes. The id is only ever compared with those that are listed.
     @get("/v1/models/{model_id:path}", operation_class=ModelOperation, summary="Describe one model", tags=["openai"])
     async def retrieve_model(model_id: FromPath[str]) -> Response[bytes]:
         wanted = str(model_id).removeprefix("/")
-        found = next((one for one in model_objects(serving) if one["id"] == wanted), None)
+        listed = await asyncio.to_thread(model_objects, serving)
+        found = next((one for one in listed if one["id"] == wanted), None)
         if found is None:
             raise ApiError(404, f"the model '{wanted[:128]}' does not exist", code="model_not_found", param="model")
         return Response(dump(found), media_type="application/json")
@@ -47,14 +50,14 @@ def model_routes(serving: Serving) -> list[HTTPRouteHandler]:
 
 
 def model_objects(serving: Serving) -> Sequence[Mapping[str, Any]]:
-    """The served model first."""
+    """The served model first. Not on the event loop: the first time, its template is asked what it renders."""
     model, facts, chosen = serving.model, serving.model.facts, serving.all_settings.section(SamplingSettings)
     generation = facts.sampling_defaults
     capabilities = {
-        "chat_completions": True,
+        "chat_completions": model.renderer.has_template,
         "text_completions": True,
         "streaming": True,
-        "tools": True,
+        "tools": model.offers_tools,
         "structured_output": model.enforces_constraints,
         "logprobs": True,
         "embeddings": False,
@@ -71,7 +74,7 @@ def model_objects(serving: Serving) -> Sequence[Mapping[str, Any]]:
         "vision": False,
         "audio": False,
         "batch_mode": _batch_mode(serving),
-        "tools": True,
+        "tools": model.offers_tools,
         "structured_output": model.enforces_constraints,
         "embeddings": False,
         "capabilities": capabilities,

@@ -92,6 +92,20 @@ def test_a_strict_template_gives_what_transformers_gives(
     assert list(renderers["strict"].render_chat(messages).ids) == expected
 
 
+@pytest.mark.parametrize(("name", "renders"), [("chatml", False), ("strict", False), ("qwen_thinking", True)])
+def test_a_template_is_asked_whether_it_renders_tools(
+    renderers: dict[str, PromptRenderer], name: str, renders: bool
+) -> None:
+    assert renderers[name].renders_tools is renders
+
+
+@pytest.mark.parametrize("template", ["{% for x in range(10**12) %}{% endfor %}", "{% if %}", None])
+def test_what_renders_nothing_renders_no_tools(template: str | None) -> None:
+    renderer = PromptRenderer(TOKENIZER, template, num_workers=1, limits=TemplateLimits(seconds=0.3))
+    assert renderer.renders_tools is False
+    renderer.close()
+
+
 def test_system_text_goes_to_the_user_where_the_template_has_no_such_role(
     renderers: dict[str, PromptRenderer],
 ) -> None:
