@@ -107,7 +107,7 @@ def binding_side(folder: Path) -> Callable[[list[int]], Step]:
             nonlocal position
             given = StepInput(token[:, None], (1,), (position,))
             position += 1
-            return binding.head(binding.forward(given, group.states()).hidden)[0]
+            return binding.head(binding.forward(given, group.states()).hidden).squeeze(0)
 
         return step
 
@@ -181,7 +181,7 @@ def _timed_parts() -> Iterator[dict[str, list[float]]]:
 
     watched: list[tuple[Any, str]] = [
         *((EngineLoop, name) for name in ("iterate", "_take_mail", "_admit", "_decode", "_speak", "_deliver")),
-        *((Runner, name) for name in ("step", "_forward", "_read", "_draw")),
+        *((Runner, name) for name in ("step", "_seated", "_forward", "_drawing", "_read", "_settle")),
         (Scheduler, "next_work"),
         (mx, "async_eval"),
     ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import mlx.core as mx
 from phyla.kv import Causal
-from phyla.nn.attention import merge_heads, split_heads
+from phyla.nn.attention import heads_first, merge_heads, split_heads
 from phyla.nn.linear import FusedLinear, Linear
 from phyla.nn.norm import RMSNorm
 from phyla.nn.rope import Rope
@@ -48,14 +48,14 @@ class GatedAttention:
         queries, gates = mx.split(split_heads(queries, step, self.num_heads), 2, axis=-1)
         queries = self._positioned(self.q_norm(queries), step)
         keys = self._positioned(self.k_norm(split_heads(keys, step, self.num_kv_heads)), step)
-        values = split_heads(values, step, self.num_kv_heads).transpose(0, 2, 1, 3)
+        values = heads_first(split_heads(values, step, self.num_kv_heads), step)
         cache.append(keys, values, step.num_real)
         attended = merge_heads(cache.attend(queries, Causal(), step.num_real))
         return self.out(attended * mx.sigmoid(gates.reshape(attended.shape)), step.route)
 
     def _positioned(self, heads: mx.array, step: StepInput) -> mx.array:
-        """(B, L, heads, D) to (B, heads, L, D), rotated."""
-        heads = heads.transpose(0, 2, 1, 3)
+        """What `split_heads` gave, to (B, heads, L, D), rotated."""
+        heads = heads_first(heads, step)
         if step.positions is not None:
             return self.axis_rope(heads, step.positions)
         return self.rope(heads, step.rope_offset)

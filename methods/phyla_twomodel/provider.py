@@ -108,4 +108,4 @@ class TwoModelProvider(DraftProvider):
             route="exact" if len(sources) == 1 else "fast",
         )
         hidden = self._drafter.forward(step, states).hidden
-        return self._drafter.head(hidden)[0]
+        return self._drafter.head(hidden).squeeze(0)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import mlx.core as mx
 
 from phyla.sampling.random_stream import categorical, split_keys, uniforms
-from phyla.sampling.sampler import NO_TOKEN, Chosen, Draw, draw_tokens, flatten, groups, process_rows
+from phyla.sampling.sampler import Chosen, Draw, draw_tokens, flatten, groups, process_rows
 
 NO_DRAFT = -1
 LEAST_MASS = 1e-8
@@ -48,7 +48,7 @@ def draw_with_rejection(windows: Sequence[WindowDraws], logits: mx.array) -> Cho
     positions = [position for one in windows for position in _positions(*one)]
     processed, failures = process_rows(draws, logits)
     exact = draw_tokens(draws, processed, failures)
-    tokens = exact.tokens
+    tokens = exact.tokens.astype(mx.int32)
     for filters, indices in groups(draws):
         drafted = [index for index in indices if positions[index] is not None]
         if filters is None or filters.is_greedy or not drafted:
@@ -56,7 +56,7 @@ def draw_with_rejection(windows: Sequence[WindowDraws], logits: mx.array) -> Cho
         places = mx.array(drafted)
         flattened, keys = flatten(filters, [draws[index] for index in drafted], exact.logprobs[places])
         judged = _judge(flattened, keys, [position for index in drafted if (position := positions[index])])
-        tokens = mx.put_along_axis(tokens, places, mx.where(tokens[places] == NO_TOKEN, NO_TOKEN, judged), axis=0)
+        tokens = mx.put_along_axis(tokens, places, judged, axis=0)
     return replace(exact, tokens=tokens)
 
 

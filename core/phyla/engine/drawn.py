@@ -13,15 +13,22 @@ from phyla.sampling.sampler import Chosen, Draw, choose
 
 
 class Drawn:
-    """One second dispatch: the tokens of M rows and what their log-probabilities will be read from."""
+    """One draw: the tokens of M rows and what their log-probabilities will be read from."""
 
     def __init__(self, chosen: Chosen, captures: Sequence[Capture | None]) -> None:
-        self.tokens = chosen.tokens
-        """(M,) int32."""
-
-        self.failures: Mapping[int, GenerationFailed] = chosen.failures
+        self._chosen = chosen
         self._captures = captures
         self._ids: list[int] | None = None
+
+    @property
+    def tokens(self) -> mx.array:
+        """(M,) integers."""
+        return self._chosen.tokens
+
+    @property
+    def failures(self) -> Mapping[int, GenerationFailed]:
+        """Rows whose draw failed, and why."""
+        return self._chosen.failures
 
     @property
     def num_rows(self) -> int:
@@ -29,13 +36,12 @@ class Drawn:
 
     def arrays(self) -> list[mx.array]:
         """What to evaluate so that reading doesn't compute."""
-        return [self.tokens, *(array for one in self._captures if one is not None for array in one.arrays())]
+        return [*self._chosen.arrays, *(array for one in self._captures if one is not None for array in one.arrays())]
 
     def ids(self) -> list[int]:
         """The tokens on the host; waits for them once."""
         if self._ids is None:
-            read: list[int] = self.tokens.tolist()  # type: ignore[assignment]
-            self._ids = read
+            self._ids = self._chosen.ids()
         return self._ids
 
     def logprobs(self, index: int) -> TokenLogprobs | None:

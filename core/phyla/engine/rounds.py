@@ -73,7 +73,7 @@ class Rounds:
         party.advance(counts)
         for window in windows:
             window.row.state.record(window.plan.tokens)
-        verdicts = self._judged(windows, self._binding.logits_of(output.hidden, route)[0])
+        verdicts = self._judged(windows, self._binding.logits_of(output.hidden, route).squeeze(0))
         if not is_plain:
             party.keep([verdict.num_kept for verdict in verdicts])
         for place, window, verdict in zip(party.places, windows, verdicts, strict=True):
@@ -134,8 +134,8 @@ class Rounds:
         chosen = verify(plans, logits, acceptance=acceptance, vectorised=self._vectorised)
         wanted = [draw.sampler.params.num_logprobs for one in plans for draw in one.draws]
         captures = capture(chosen.logprobs, chosen.tokens, wanted)
-        mx.eval(chosen.tokens, [array for one in captures if one is not None for array in one.arrays()])
-        ids: list[int] = chosen.tokens.tolist()  # type: ignore[assignment]
+        mx.eval(chosen.arrays, [array for one in captures if one is not None for array in one.arrays()])
+        ids = chosen.ids()
         verdicts = []
         start = 0
         for window in windows:

@@ -116,6 +116,11 @@ class Row:
         return self.proposers is not None and self.proposers.wants_round(num_rows, is_unread=self.pending is not None)
 
     @property
+    def draws_by_history(self) -> bool:
+        """Whether the next draw depends on tokens that may have to be read first."""
+        return self.constraint is not None or self.sampler.needs_history
+
+    @property
     def mask(self) -> npt.NDArray[np.int32] | None:
         """What may come next, where something restricts it."""
         return None if self.constraint is None else self.constraint.mask()

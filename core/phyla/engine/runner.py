@@ -10,7 +10,7 @@ from typing import Literal
 import mlx.core as mx
 
 from phyla.draft.span import Observed
-from phyla.engine.drawn import draw
+from phyla.engine.drawn import Drawn, draw
 from phyla.engine.grouping import GroupOption, shared_group
 from phyla.engine.party import Party
 from phyla.engine.proposing import Proposing
@@ -26,6 +26,10 @@ from phyla.sampling.sampler import Draw, checked_token
 
 STEPS_PER_CACHE_CLEAR = 256
 """Decode steps after which MLX's allocator gives back what it hoards; the reference loop's own number."""
+
+STEPS_PER_STATE_EVALUATION = 8
+"""Decode steps after which everything stored is asked for by name. The logits, or the next step's, need nearly all of
+it anyway, and naming it costs as much as a few kernels; what they don't need mustn't pile up."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +59,23 @@ class Stepped:
     """What held the rows' states."""
 
 
+@dataclass(frozen=True)
+class _Drawing:
+    """A draw under way, and whose it is."""
+
+    rows: Sequence[Row]
+    drawn: Drawn
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        return self.drawn.arrays()
+
+
 class Runner:
-    """Prefill by layer spans, decode one step ahead, sampling as a second dispatch.
+    """Prefill by layer spans, decode one step ahead.
+
+    The next token is drawn in the dispatch of the forward where the host has no say in it; otherwise (a constraint, a
+    penalty) in one of its own, once the token before was read.
 
     What fails on the way fails its rows (`Row.error`), never the runner.
     """
@@ -101,8 +120,7 @@ class Runner:
     def step(self, rows: Sequence[Row], route: Route, *, is_shared: bool, reads_at_once: bool = False) -> Stepped:
         """One decode step of rows that step together.
 
-        The forward is dispatched from tokens that may still be on the device; while it runs the host reads them;
-        then the next ones are drawn from its logits, as a dispatch of their own.
+        The forward is dispatched from tokens that may still be on the device; while it runs the host reads them.
 
         Args:
             rows: who steps.
@@ -140,9 +158,17 @@ class Runner:
         going = self._seated([row for row in rows if row.wants_step], 1, is_shared=is_shared)
         unread = [row for row in rows if row.pending is not None]
         logits = self._forward(going, route) if going else None
-        self._read(unread)
         if logits is not None:
-            self._draw(going, logits, reads_at_once=reads_at_once or self._options.no_pipeline)
+            # Where nothing that will be read can change the draws, they go out with the forward.
+            drawing = None if any(row.draws_by_history for row in going) else self._drawing(going, logits)
+            mx.async_eval([logits] if drawing is None else drawing.arrays, self._due(going))  # type: ignore[no-untyped-call]
+            self._read(unread)
+            if drawing is None and (drawing := self._drawing(going, logits)) is not None:
+                mx.async_eval(drawing.arrays)  # type: ignore[no-untyped-call]
+            if drawing is not None:
+                self._settle(drawing, reads_at_once=reads_at_once or self._options.no_pipeline)
+        else:
+            self._read(unread)
         if going and unread:
             self._proposing.timed(len(going), 1, time.perf_counter() - began)
 
@@ -201,7 +227,7 @@ class Runner:
         return Chunk(self._binding.start(step, row.party.states()), ids)
 
     def _forward(self, rows: Sequence[Row], route: Route) -> mx.array:
-        """Dispatch one step: (B, V) logits, under way."""
+        """Build one step: (B, V) logits."""
         party = rows[0].party
         assert party is not None
         step = StepInput(
@@ -210,15 +236,7 @@ class Runner:
             offsets=party.spread([row.num_computed for row in rows], 0),
             route=route,
         )
-        states = party.states()
-        logits = self._binding.logits_of(self._binding.forward(step, states).hidden, route)[0]
-        stored = [
-            array
-            for layer, state in zip(self._layout, states, strict=True)
-            if layer.owns_state
-            for array in state.evaluate()
-        ]
-        mx.async_eval(logits, *stored)  # type: ignore[no-untyped-call]
+        logits = self._binding.logits_of(self._binding.forward(step, party.states()).hidden, route).squeeze(0)
         party.advance((1,) * len(rows))
         for row in rows:
             if row.pending is None:
@@ -237,8 +255,16 @@ class Runner:
             except Exception as error:
                 row.fail(error)
 
-    def _draw(self, rows: Sequence[Row], logits: mx.array, *, reads_at_once: bool) -> None:
-        """Choose the next token of every row that goes on."""
+    def _due(self, rows: Sequence[Row]) -> list[mx.array]:
+        """What rows that step together have stored, when it is time to evaluate it by name."""
+        party = rows[0].party
+        if self._num_steps % STEPS_PER_STATE_EVALUATION or party is None:
+            return []
+        stored = zip(self._layout, party.states(), strict=True)
+        return [array for layer, state in stored if layer.owns_state for array in state.evaluate()]
+
+    def _drawing(self, rows: Sequence[Row], logits: mx.array) -> _Drawing | None:
+        """Choose the next token of every row that goes on; nothing is evaluated. None if no row does."""
         party = rows[0].party
         assert party is not None
         chosen = [
@@ -247,22 +273,25 @@ class Runner:
             if not row.has_ended and (made := _next_draw(row)) is not None
         ]
         if not chosen:
-            return
-        open_rows, draws = [row for row, _, _ in chosen], [made for _, _, made in chosen]
+            return None
         if len(chosen) < logits.shape[0]:
             logits = logits[mx.array([place for _, place, _ in chosen])]
-        drawn = draw(draws, logits, vectorised=self._options.vectorised_sampling)
-        mx.async_eval(drawn.arrays())  # type: ignore[no-untyped-call]
+        drawn = draw([made for _, _, made in chosen], logits, vectorised=self._options.vectorised_sampling)
+        return _Drawing([row for row, _, _ in chosen], drawn)
+
+    def _settle(self, drawing: _Drawing, *, reads_at_once: bool) -> None:
+        """Give rows the tokens that are under way. A row that ended meanwhile has no use for its own."""
         has_first = False
-        for index, row in enumerate(open_rows):
+        going = [(index, row) for index, row in enumerate(drawing.rows) if not row.has_ended]
+        for index, row in going:
             has_first = has_first or row.num_drawn == 0
             row.num_drawn += 1
-            if index in drawn.failures:
-                row.fail(drawn.failures[index])
+            if index in drawing.drawn.failures:
+                row.fail(drawing.drawn.failures[index])
             else:
-                row.pending = Pending(drawn, index)
+                row.pending = Pending(drawing.drawn, index)
         if reads_at_once or (has_first and self._options.early_first_token):
-            self._read([row for row in open_rows if row.pending is not None])
+            self._read([row for _, row in going if row.pending is not None])
 
     def _seated(self, rows: Sequence[Row], width: int, *, is_shared: bool) -> list[Row]:
         """Seat exactly these rows where they step so many positions; returns them in the order of their seats."""
@@ -321,7 +350,7 @@ def _inputs_of(rows: Sequence[Row]) -> mx.array:
     """(M, 1) ids."""
     drawn = in_one_batch(rows)
     if drawn is not None:
-        return drawn.tokens[:, None]
+        return mx.expand_dims(drawn.tokens, 1)
     if all(row.pending is None for row in rows):
         return mx.array([[row.input_id] for row in rows], dtype=mx.int32)
     return mx.concatenate([_input(row) for row in rows])[:, None]
@@ -330,4 +359,4 @@ def _inputs_of(rows: Sequence[Row]) -> mx.array:
 def _input(row: Row) -> mx.array:
     if row.pending is None:
         return mx.array([row.input_id], dtype=mx.int32)
-    return row.pending.drawn.tokens[row.pending.index : row.pending.index + 1]
+    return row.pending.drawn.tokens[row.pending.index : row.pending.index + 1].astype(mx.int32)

@@ -79,6 +79,8 @@ class KeyValueLoop(RowLoop[KeyValueRow]):
         return None
 
     def attend(self, queries: mx.array, mask: Mask, num_real: NumReal, sinks: mx.array | None = None) -> mx.array:
+        if len(self.states) == 1:
+            return self.states[0].attend(queries, mask, num_real, sinks)
         return self.reader().attend(queries, mask, num_real, sinks)
 
     def reader(

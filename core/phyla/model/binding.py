@@ -33,6 +33,10 @@ class Forward(Protocol):
         """Run up to `num_layers` more layers and return what to evaluate before going on."""
         ...
 
+    def finish(self) -> StepOutput:
+        """Run all layers that are left, unevaluated."""
+        ...
+
 
 class ModelBinding(ABC):
     """What a family's `bind` returns. Lives on the engine thread.
@@ -74,10 +78,7 @@ class ModelBinding(ABC):
 
     def forward(self, step: StepInput, states: LayerStates) -> StepOutput:
         """Run the whole step, unevaluated. The same graph, and so the same bits, as running it span by span."""
-        forward = self.start(step, states)
-        while not forward.done:
-            forward.advance(len(self.facts.layout))
-        return forward.output
+        return self.start(step, states).finish()
 
     def adapter_identity(self, name: str) -> str:
         """Content hash and scale of a mounted adapter: what was computed under it is reused under no other.
@@ -121,16 +122,21 @@ class LayerwiseForward:
 
     def advance(self, num_layers: int) -> list[mx.array]:
         layout = self._binding.facts.layout
-        stop = min(self._next_layer + num_layers, len(layout))
-        pending: list[mx.array] = []
+        start, stop = self._next_layer, min(self._next_layer + num_layers, len(layout))
+        self._run(stop)
+        owned = [self._states[index] for index in range(start, stop) if layout[index].owns_state]
+        return [self._hidden, *(array for state in owned for array in state.evaluate())]
+
+    def finish(self) -> StepOutput:
+        self._run(len(self._binding.facts.layout))
+        return self.output
+
+    def _run(self, stop: int) -> None:
         for index in range(self._next_layer, stop):
             self._hidden = self._binding.layer(index, self._hidden, self._step, self._states)
             if index in self._tapped_layers:
                 self._record_taps(index)
-            if layout[index].owns_state:
-                pending.extend(self._states[index].evaluate())
         self._next_layer = stop
-        return [self._hidden, *pending]
 
     def _record_taps(self, index: int) -> None:
         for tap in self._step.taps:

@@ -76,12 +76,18 @@ class StepInput:
 
     @cached_property
     def rope_offset(self) -> int | mx.array:
-        """What `mx.fast.rope` takes: an int for a lone row, as mlx-lm passes it, else one per row, made once."""
+        """What `mx.fast.rope` takes, made once: given an int it would make an array in each call.
+
+        On a CPU a lone row's stays an int: its rotations come from tables, which go by the number.
+        """
         import mlx.core as mx
 
-        if isinstance(self.offsets, tuple):
-            return self.offsets[0] if len(self.offsets) == 1 else mx.array(self.offsets, dtype=mx.int32)
-        return self.offsets
+        if not isinstance(self.offsets, tuple):
+            return self.offsets
+        if len(self.offsets) > 1:
+            return mx.array(self.offsets, dtype=mx.int32)
+        on_cpu = mx.default_device().type == mx.DeviceType.cpu
+        return self.offsets[0] if on_cpu else mx.array(self.offsets[0], dtype=mx.int32)
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,26 @@ if TYPE_CHECKING:
 
 
 def split_heads(x: mx.array, step: StepInput, num_heads: int) -> mx.array:
-    """(1, B*L, heads*D) to (B, L, heads, D)."""
+    """(1, B*L, heads*D) to (B, L, heads, D), which `heads_first` then turns round.
+
+    With one position there is nothing to turn, and a decode step is mostly the number of its operations: it gets
+    (B, heads, 1, D) at once.
+    """
+    if step.width == 1:
+        return x.reshape(step.num_rows, num_heads, 1, -1)
     return x.reshape(step.num_rows, step.width, num_heads, -1)
+
+
+def heads_first(heads: mx.array, step: StepInput) -> mx.array:
+    """What `split_heads` gave, as (B, heads, L, D)."""
+    return heads if step.width == 1 else heads.transpose(0, 2, 1, 3)
 
 
 def merge_heads(x: mx.array) -> mx.array:
     """(B, heads, L, D) to (1, B*L, heads*D)."""
     num_rows, num_heads, width, head_dim = x.shape
+    if width == 1:
+        return x.reshape(1, num_rows, num_heads * head_dim)
     return x.transpose(0, 2, 1, 3).reshape(1, num_rows * width, num_heads * head_dim)
 
 
@@ -78,7 +91,7 @@ class Attention:
             queries, gates = mx.split(queries, 2, axis=-1)
         queries = self._positioned(queries, self.q_norm, step)
         keys = self._positioned(split_heads(keys, step, self.num_kv_heads), self.k_norm, step)
-        values = split_heads(values, step, self.num_kv_heads).transpose(0, 2, 1, 3)
+        values = heads_first(split_heads(values, step, self.num_kv_heads), step)
         cache.append(keys, values, step.num_real)
         attended = merge_heads(cache.attend(queries, self.mask, step.num_real))
         if gates is not None:
@@ -86,10 +99,10 @@ class Attention:
         return self.out(attended, step.route)
 
     def _positioned(self, heads: mx.array, norm: RMSNorm | None, step: StepInput) -> mx.array:
-        """(B, L, heads, D) to (B, heads, L, D), normed and rotated."""
+        """What `split_heads` gave, to (B, heads, L, D), normed and rotated."""
         if norm is not None:
             heads = norm(heads)
-        heads = heads.transpose(0, 2, 1, 3)
+        heads = heads_first(heads, step)
         return heads if self.rope is None else self.rope(heads, step.rope_offset)
 
     @property

@@ -38,7 +38,7 @@ class Linear:
             return self.weight.multiply(x)
         if self.weight.form is None:
             # One operation with its own rounding: a product and a sum would differ from mlx-lm in the last bit.
-            return mx.addmm(self.bias, x, self.weight.data.T)
+            return mx.addmm(self.bias, x, self.weight.transposed)
         return self.weight.multiply(x) + self.bias
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import mlx.core as mx
 
@@ -26,6 +27,11 @@ class Weight:
 
     form: QuantForm | None = None
 
+    @cached_property
+    def transposed(self) -> mx.array:
+        """(columns, rows), dense: a view that is made once, where one per product would be a node of every step."""
+        return self.data.T
+
     @property
     def num_rows(self) -> int:
         return self.data.shape[0]
@@ -43,7 +49,7 @@ class Weight:
     def multiply(self, x: mx.array) -> mx.array:
         """(..., columns) to (..., rows)."""
         if self.form is None:
-            return x @ self.data.T
+            return x @ self.transposed
         assert self.scales is not None
         return mx.quantized_matmul(
             x,

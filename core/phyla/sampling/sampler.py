@@ -9,8 +9,10 @@ Source:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import mlx.core as mx
 
@@ -20,7 +22,7 @@ from phyla.sampling.declaration import LogitsProcessor, LogprobsSampler
 from phyla.sampling.filters import Filters
 from phyla.sampling.processors import built_in_processors
 from phyla.sampling.random_stream import categorical, fresh_seed, split_keys, step_keys, uniforms
-from phyla.sampling.token_mask import Words, all_allowed, allows_nothing, masked, without
+from phyla.sampling.token_mask import Words, all_allowed, allows_nothing, masked, unpacked, without
 
 NO_TOKEN = -1
 """In place of a token where a row's logits weren't a distribution: NaN, infinite, or all forbidden."""
@@ -57,6 +59,7 @@ class RowSampler:
         self._processors = [*built_in_processors(params, vocab_size), *processors]
         given = params.seed if seed is None else seed
         self.seed = fresh_seed() if given is None else given
+        self._on_device: mx.array | None = None
 
     @property
     def needs_history(self) -> bool:
@@ -73,29 +76,44 @@ class RowSampler:
             logits = _checked(process, history, logits)
         return logits
 
-    def choose(self, logits: mx.array, step: int, mask: Words | None = None) -> tuple[mx.array, mx.array]:
+    def choose(self, logits: mx.array, step: int, mask: Words | None = None) -> Chosen:
         """One token from processed logits.
 
         Args:
             logits: (1, V), as `process` left them.
             step: tokens emitted so far.
             mask: what the row's constraint allows; None is everything.
-
-        Returns:
-            () int32 token, `NO_TOKEN` if the logits aren't a distribution; (V,) log-probabilities.
         """
-        chosen = draw_tokens([Draw(self, step, (), mask)], logits)
-        return chosen.tokens[0], chosen.logprobs[0]
+        return draw_tokens([Draw(self, step, (), mask)], logits)
+
+    def holds_back_endings(self, step: int) -> bool:
+        """Whether end of sequence mustn't come yet."""
+        return bool(self.eos_ids) and (self.params.ignore_eos or step < self.params.min_tokens)
 
     def words(self, step: int, mask: Words | None) -> Words | None:
         """The constraint's mask, and end of sequence held back while the request wants that.
 
         Where a constraint leaves nothing but end of sequence, that wins: a complete answer can't go on.
         """
-        if not self.eos_ids or not (self.params.ignore_eos or step < self.params.min_tokens):
+        if not self.holds_back_endings(step):
             return mask
-        held_back = without(all_allowed(self.vocab_size) if mask is None else mask, self.eos_ids)
+        if mask is None:
+            return self._all_but_endings
+        held_back = without(mask, self.eos_ids)
         return mask if allows_nothing(held_back) else held_back
+
+    def all_but_endings(self, num_logits: int) -> mx.array | None:
+        """(1, V) booleans, made once: true but where end of sequence is held back. None if nothing else exists."""
+        if self._all_but_endings is None:
+            return None
+        if self._on_device is None or self._on_device.shape[1] != num_logits:
+            self._on_device = unpacked([self._all_but_endings], num_logits)
+        return self._on_device
+
+    @cached_property
+    def _all_but_endings(self) -> Words | None:
+        held_back = without(all_allowed(self.vocab_size), self.eos_ids)
+        return None if allows_nothing(held_back) else held_back
 
 
 @dataclass(frozen=True)
@@ -117,13 +135,33 @@ class Chosen:
     """What came of M draws."""
 
     tokens: mx.array
-    """(M,) int32, `NO_TOKEN` where a row's logits weren't a distribution."""
+    """(M,) integers; anything where `ids` says `NO_TOKEN`."""
 
     logprobs: mx.array
     """(M, V), after processors and masks, before filters and temperature."""
 
+    totals: mx.array
+    """(M, 1) logarithm of each row's whole mass: not finite where its logits weren't a distribution."""
+
     failures: Mapping[int, GenerationFailed] = field(default_factory=dict)
-    """Draws whose processors or sampler failed; their token is `NO_TOKEN`, the other draws stand."""
+    """Draws whose processors or sampler failed; the other draws stand."""
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        """What to evaluate so that `ids` doesn't compute."""
+        return [self.tokens, self.totals]
+
+    def ids(self) -> list[int]:
+        """The tokens on the host; `NO_TOKEN` where a draw failed or a row's logits weren't a distribution.
+
+        Told apart here: on the device it would be six more kernels in every step.
+        """
+        ids: list[int] = self.tokens.tolist()  # type: ignore[assignment]
+        totals: list[list[float]] = self.totals.tolist()  # type: ignore[assignment]
+        return [
+            token_id if math.isfinite(total) and index not in self.failures else NO_TOKEN
+            for index, (token_id, (total,)) in enumerate(zip(ids, totals, strict=True))
+        ]
 
 
 def choose(draws: Sequence[Draw], logits: mx.array, *, vectorised: bool = True) -> Chosen:
@@ -139,9 +177,12 @@ def choose(draws: Sequence[Draw], logits: mx.array, *, vectorised: bool = True) 
         return draw_tokens(draws, processed, failures)
     singles = [draw_tokens([draw], processed[index : index + 1]) for index, draw in enumerate(draws)]
     failures = {**failures, **{index: one.failures[0] for index, one in enumerate(singles) if one.failures}}
-    tokens = mx.concatenate([one.tokens for one in singles])
-    logprobs = mx.concatenate([one.logprobs for one in singles])
-    return Chosen(_without_failed(tokens, failures), logprobs, failures)
+    return Chosen(
+        tokens=mx.concatenate([one.tokens for one in singles]),
+        logprobs=mx.concatenate([one.logprobs for one in singles]),
+        totals=mx.concatenate([one.totals for one in singles]),
+        failures=failures,
+    )
 
 
 def process_rows(draws: Sequence[Draw], logits: mx.array) -> tuple[mx.array, dict[int, GenerationFailed]]:
@@ -162,22 +203,20 @@ def process_rows(draws: Sequence[Draw], logits: mx.array) -> tuple[mx.array, dic
 
 
 def normalise(draws: Sequence[Draw], logits: mx.array) -> tuple[mx.array, mx.array]:
-    """Masks and log-softmax of processed logits: (M, V) log-probabilities and (M,) whether each row is a distribution.
+    """Masks and log-softmax of processed logits: (M, V) log-probabilities and (M, 1) logarithms of the whole masses.
 
     In the dtype of the logits, as mlx-lm does: argmax of bfloat16 logits and of their log-softmax differ.
     """
-    words = [draw.sampler.words(draw.step, draw.mask) for draw in draws]
-    if any(one is not None for one in words):
-        logits = masked(logits, words)
-    total = mx.logsumexp(logits, axis=-1, keepdims=True)
-    return logits - total, mx.isfinite(total[:, 0])
+    logits = _masked(draws, logits)
+    totals = mx.logsumexp(logits, axis=-1, keepdims=True)
+    return logits - totals, totals
 
 
 def draw_tokens(
     draws: Sequence[Draw], logits: mx.array, failures: Mapping[int, GenerationFailed] | None = None
 ) -> Chosen:
     """Mask, normalise and draw from processed (M, V) logits."""
-    logprobs, is_distribution = normalise(draws, logits)
+    logprobs, totals = normalise(draws, logits)
     failed = dict(failures or {})
     parts: list[tuple[list[int], mx.array]] = []
     for filters, indices in groups(draws):
@@ -189,9 +228,7 @@ def draw_tokens(
         else:
             flattened, keys = flatten(filters, [draws[index] for index in indices], rows)
             parts.append((indices, categorical(flattened, keys)))
-    tokens = _in_order([(indices, part.astype(mx.int32)) for indices, part in parts])
-    tokens = mx.where(is_distribution, tokens, NO_TOKEN)
-    return Chosen(_without_failed(tokens, failed), logprobs, failed)
+    return Chosen(_in_order(parts), logprobs, totals, failed)
 
 
 def flatten(filters: Filters, draws: Sequence[Draw], logprobs: mx.array) -> tuple[mx.array, mx.array]:
@@ -224,6 +261,22 @@ def checked_token(token_id: int) -> int:
     return token_id
 
 
+def _masked(draws: Sequence[Draw], logits: mx.array) -> mx.array:
+    first = draws[0].sampler
+    if all(draw.mask is None and draw.sampler.eos_ids == first.eos_ids for draw in draws):
+        # The usual rows: nothing is held back, or the same from all of them, which is on the device already.
+        held_back = [draw.sampler.holds_back_endings(draw.step) for draw in draws]
+        if not any(held_back):
+            return logits
+        if all(held_back):
+            allowed = first.all_but_endings(logits.shape[-1])
+            return logits if allowed is None else masked(logits, allowed)
+    words = [draw.sampler.words(draw.step, draw.mask) for draw in draws]
+    if all(one is None for one in words):
+        return logits
+    return masked(logits, unpacked(words, logits.shape[-1]))
+
+
 def _named_draw(
     draws: Sequence[Draw], indices: Sequence[int], logprobs: mx.array, failed: dict[int, GenerationFailed]
 ) -> mx.array:
@@ -236,7 +289,7 @@ def _named_draw(
             tokens.append(_checked_draw(sampler, logprobs[index], keys[position]))
         except GenerationFailed as error:
             failed[index] = error
-            tokens.append(mx.array(NO_TOKEN, dtype=mx.int32))
+            tokens.append(mx.array(0, dtype=mx.int32))
     return mx.stack(tokens)
 
 
@@ -275,11 +328,4 @@ def _in_order(parts: Sequence[tuple[list[int], mx.array]]) -> mx.array:
     places = [0] * len(order)
     for place, index in enumerate(order):
         places[index] = place
-    return mx.concatenate([tokens for _, tokens in parts])[mx.array(places)]
-
-
-def _without_failed(tokens: mx.array, failures: Mapping[int, GenerationFailed]) -> mx.array:
-    if not failures:
-        return tokens
-    stands = mx.array([index not in failures for index in range(tokens.shape[0])])
-    return mx.where(stands, tokens, NO_TOKEN)
+    return mx.concatenate([tokens.astype(mx.int32) for _, tokens in parts])[mx.array(places)]

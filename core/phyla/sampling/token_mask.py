@@ -50,12 +50,21 @@ def allows_nothing(words: Words) -> bool:
     return not words.any()
 
 
-def masked(logits: mx.array, rows: Sequence[Words | None]) -> mx.array:
-    """(M, V) logits with each row's forbidden ids at minus infinity; a row without words keeps all of its own.
+def masked(logits: mx.array, allowed: mx.array) -> mx.array:
+    """(M, V) logits with forbidden ids at minus infinity.
+
+    Args:
+        logits: (M, V).
+        allowed: booleans that broadcast to them, as `unpacked` gives them.
+    """
+    return mx.where(allowed, logits, mx.array(-math.inf, logits.dtype))
+
+
+def unpacked(rows: Sequence[Words | None], vocab_size: int) -> mx.array:
+    """(M, V) booleans on the device: what each row's words allow; a row without words allows everything.
 
     Ids past the end of a row's words (a padded head) are forbidden there.
     """
-    vocab_size = logits.shape[-1]
     num_words = (vocab_size + 31) // 32
     packed = np.zeros((len(rows), num_words), dtype=np.int32)
     for index, words in enumerate(rows):
@@ -64,5 +73,4 @@ def masked(logits: mx.array, rows: Sequence[Words | None]) -> mx.array:
         else:
             packed[index, : min(len(words), num_words)] = words[:num_words]
     bits = mx.right_shift(mx.array(packed)[:, :, None], mx.arange(32, dtype=mx.int32)) & 1
-    allowed = bits.reshape(len(rows), num_words * 32)[:, :vocab_size].astype(mx.bool_)
-    return mx.where(allowed, logits, mx.array(-math.inf, logits.dtype))
+    return bits.reshape(len(rows), num_words * 32)[:, :vocab_size].astype(mx.bool_)

@@ -125,7 +125,7 @@ def generate(
         entered = [*history, *planned.context]
         rows = [model.logits([*entered, *planned.drafts[:position]]) for position in range(len(planned.drafts) + 1)]
         chosen = verify([planned], mx.stack(rows), acceptance=acceptance)
-        ids: list[int] = chosen.tokens.tolist()  # type: ignore[assignment]
+        ids = chosen.ids()
         verdict = settle(planned, ids, failure=chosen.failures.get(0), goes_on=goes_on)
         kept = planned.tokens[: verdict.num_kept]
         computed.extend(kept)

@@ -4,14 +4,14 @@ import mlx.core as mx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from phyla.sampling.token_mask import all_allowed, allowed_only, allows, allows_nothing, masked, without
+from phyla.sampling.token_mask import all_allowed, allowed_only, allows, allows_nothing, masked, unpacked, without
 
 
 @given(vocab_size=st.integers(1, 100), data=st.data())
 def test_a_mask_keeps_exactly_its_ids(vocab_size, data):
     ids = data.draw(st.sets(st.integers(0, vocab_size - 1)))
 
-    kept = masked(mx.zeros((1, vocab_size)), [allowed_only(ids, vocab_size)])
+    kept = masked(mx.zeros((1, vocab_size)), unpacked([allowed_only(ids, vocab_size)], vocab_size))
 
     assert {index for index, value in enumerate(kept[0].tolist()) if value == 0} == ids
 
@@ -30,7 +30,7 @@ def test_without_is_the_difference_of_sets(vocab_size, data):
 def test_rows_without_words_keep_everything(dtype):
     logits = mx.arange(40).reshape(1, 40).astype(dtype) + mx.zeros((2, 1), dtype=dtype)
 
-    kept = masked(logits, [None, allowed_only([33], 40)])
+    kept = masked(logits, unpacked([None, allowed_only([33], 40)], logits.shape[1]))
 
     assert kept.dtype == dtype
     assert mx.array_equal(kept[0], logits[0])
@@ -38,6 +38,6 @@ def test_rows_without_words_keep_everything(dtype):
 
 
 def test_ids_of_a_padded_head_are_forbidden_to_a_masked_row():
-    kept = masked(mx.zeros((1, 100)), [all_allowed(50)])
+    kept = masked(mx.zeros((1, 100)), unpacked([all_allowed(50)], 100))
 
     assert [index for index, value in enumerate(kept[0].tolist()) if value == 0] == list(range(50))

@@ -52,7 +52,10 @@ class FullState:
         self._num_tokens += num_real[0]
 
     def attend(self, queries: mx.array, mask: Mask, num_real: NumReal, sinks: mx.array | None = None) -> mx.array:
-        return self.reader().attend(queries, mask, num_real, sinks)
+        layer = self.layer
+        keys, values, columns = self.columns(queries.shape[2], num_real[0], includes_step=True)
+        lowered = kernel_mask(mask, columns)
+        return attend(queries, keys, values, lowered, scale=layer.scale, softcap=layer.softcap, sinks=sinks)
 
     def reader(
         self, scale: float | None = None, softcap: float | None = None, includes_step: bool = True

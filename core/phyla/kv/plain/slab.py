@@ -27,12 +27,13 @@ class Slab:
         if self._buffer is None or end > self._buffer.shape[2]:
             self._grow(start, rows)
         assert self._buffer is not None
-        self._buffer[..., start:end, :] = rows
+        # Plain slices: an ellipsis costs as much again on the host, twice per layer and step.
+        self._buffer[:, :, start:end] = rows
 
     def view(self, num_tokens: int) -> mx.array:
         """The first `num_tokens`; may alias the buffer."""
         assert self._buffer is not None, "nothing was ever written"
-        return self._buffer[..., :num_tokens, :]
+        return self._buffer[:, :, :num_tokens]
 
     def copied(self, num_tokens: int) -> mx.array:
         """The first `num_tokens` in an array of exactly that size and with bytes of its own."""

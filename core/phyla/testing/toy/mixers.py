@@ -9,7 +9,7 @@ import mlx.core as mx
 from phyla.kv.kinds import LatentCache, RecurrentCache, State
 from phyla.kv.mask import Causal
 from phyla.model.step import StepInput
-from phyla.nn.attention import merge_heads, split_heads
+from phyla.nn.attention import heads_first, merge_heads, split_heads
 from phyla.nn.linear import Linear
 from phyla.nn.rope import Rope
 from phyla.testing.toy.config import ToyConfig
@@ -74,9 +74,9 @@ class LatentAttention:
 
     def __call__(self, hidden: mx.array, step: StepInput, cache: LatentCache) -> mx.array:
         """(1, B*L, E) in and out; this step's latents are appended to `cache`."""
-        latent = split_heads(self._latent(hidden), step, 1).transpose(0, 2, 1, 3)
-        k_rope = split_heads(self._k_rope(hidden), step, 1).transpose(0, 2, 1, 3)
-        queries = split_heads(self._queries(hidden), step, self._num_heads).transpose(0, 2, 1, 3)
+        latent = heads_first(split_heads(self._latent(hidden), step, 1), step)
+        k_rope = heads_first(split_heads(self._k_rope(hidden), step, 1), step)
+        queries = heads_first(split_heads(self._queries(hidden), step, self._num_heads), step)
         content, positional = mx.split(queries, [self._latent_size], axis=-1)
         queries = mx.concatenate([content, self._rope(positional, step.rope_offset)], axis=-1)
         cache.append({"latent": latent, "rope": self._rope(k_rope, step.rope_offset)}, step.num_real)
