@@ -23,11 +23,11 @@ class GrammarSettings(PluginSettings, section="grammar"):
     max_nesting: int = setting(64, ge=1, le=256)
     """Deepest nesting of a schema."""
 
-    jump: OnOff = setting(False, lever="GRAMMAR_JUMP")
+    jump: OnOff = setting(False, flag="--grammar-jump", lever="GRAMMAR_JUMP")
     """Propose what a grammar forces, several tokens to a step; the model still draws each of them, so that the answer
     is the same."""
 
-    draft_tokens: int = setting(3, lever="GRAMMAR_DRAFT_TOKENS", ge=1, le=31)
+    draft_tokens: int = setting(3, flag="--grammar-draft-tokens", lever="GRAMMAR_DRAFT_TOKENS", ge=1, le=31)
     """Most forced tokens proposed at once, where `jump` is on."""
 
     cache_entries: int = setting(256, ge=1)

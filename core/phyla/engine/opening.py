@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from phyla.draft.after import after
+from phyla.draft.opened import unless_opened
 from phyla.engine.answer import Answer
 from phyla.engine.row import Clock, Row
 from phyla.engine.scheduler import RowKey
@@ -77,14 +78,16 @@ class RowOpener:
         return TracedConstraint(constraint, key, self.services.trace)
 
     def _untraced_constraint(self, request: Request) -> Constraint | None:
-        """Begins when the reasoning that the prompt has opened ends."""
-        services = self.services
+        """Begins when the reasoning ends: the prompt's, or one that the model opens."""
+        services, rendered = self.services, request.rendered
         constraint = services.open_constraint(request)
-        reasoning = services.facts.reasoning
-        if constraint is None or reasoning is None or not request.rendered.starts_in_reasoning:
+        if constraint is None or rendered.reasoning is None:
             return constraint
-        marker = services.tokenizer.encode(reasoning.end)
-        return after(marker, constraint, eos_ids=services.eos_ids, vocab_size=services.facts.vocab_size)
+        start, end = (services.tokenizer.encode(spelling) for spelling in rendered.reasoning)
+        waiting = after(end, constraint, eos_ids=services.eos_ids, vocab_size=services.facts.vocab_size)
+        if rendered.starts_in_reasoning:
+            return waiting
+        return unless_opened(start, waiting, constraint, vocab_size=services.facts.vocab_size)
 
     def _sampler(self, request: Request, sample: int) -> RowSampler:
         return row_sampler(

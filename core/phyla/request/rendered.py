@@ -46,4 +46,8 @@ class Rendered:
     starts_in_reasoning: bool = False
     """The prompt ends inside an open reasoning span, so the first generated token is reasoning."""
 
+    reasoning: tuple[str, str] | None = None
+    """Spellings around reasoning, where an answer may begin with one; None where it must not, or nobody would read it
+    as that."""
+
     media: tuple[MediaSpan, ...] = ()

@@ -95,6 +95,9 @@ class PromptRenderer:
         ids = self._one_bos(self._encoded(clean))
         if not ids:
             raise TemplateError("The chat template rendered these messages to nothing.")
+        is_asked = add_generation_prompt and self._reasoning is not None
+        is_open = is_asked and self._starts_in_reasoning(clean.text, context)
+        may_reason = is_open or (is_asked and self._may_open_reasoning(clean.text, args))
         return Rendered(
             ids=tuple(ids),
             text=clean.text,
@@ -102,7 +105,8 @@ class PromptRenderer:
             tools=tuple(tools),
             template_args=args,
             stable_boundary=self._stable_boundary(clean, ids, next_turn),
-            starts_in_reasoning=add_generation_prompt and self._starts_in_reasoning(clean.text, context),
+            starts_in_reasoning=is_open,
+            reasoning=self._reasoning if may_reason else None,
         )
 
     def render_text(self, text: str, *, parse_special: bool = True) -> Rendered:
@@ -206,9 +210,13 @@ class PromptRenderer:
         stable = places[: len(places) - num_after]
         return stable[-1] + 1 if stable else None
 
+    def _may_open_reasoning(self, text: str, args: Mapping[str, Any]) -> bool:
+        """Whether the model may begin with reasoning by itself: it wasn't told not to, nor was it closed for it."""
+        assert self._reasoning is not None
+        return args.get("enable_thinking") is not False and not text.rstrip().endswith(self._reasoning[1])
+
     def _starts_in_reasoning(self, text: str, context: Mapping[str, Any]) -> bool:
-        if self._reasoning is None:
-            return False
+        assert self._reasoning is not None
         start, end = self._reasoning
         opened = text.rfind(start)
         if opened < 0 or text.find(end, opened + len(start)) >= 0:
