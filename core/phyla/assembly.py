@@ -23,6 +23,7 @@ from phyla.kv.prefix import PrefixIndex, PrefixNamespace, PrefixSettings, TokenM
 from phyla.kv.row_state import RowState
 from phyla.plugins import plugin_border
 from phyla.selection.settings import SelectionSettings
+from phyla.tokenizer.absent import why_no_text
 from phyla.tokenizer.render import PromptRenderer
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def engine_spec(
     """What the engine of this plan is made from; nothing is loaded yet."""
     plan, layout = parts.plan, parts.plan.facts.layout
     chosen = settings.section(EngineSettings)
-    admission = _admission(parts, chosen)
+    admission = _admission(parts, tokenizer, chosen)
 
     def new_state() -> RowState:
         return RowState.fresh(layout, parts.new_state)
@@ -141,7 +142,7 @@ def renderer_of(parts: Parts, tokenizer: Tokenizer) -> PromptRenderer:
     return PromptRenderer(tokenizer, template, reasoning=reasoning, default_thinking=facts.default_thinking)
 
 
-def _admission(parts: Parts, chosen: EngineSettings) -> Admission:
+def _admission(parts: Parts, tokenizer: Tokenizer, chosen: EngineSettings) -> Admission:
     plan, facts = parts.plan, parts.plan.facts
     return Admission(
         vocab_size=facts.vocab_size,
@@ -151,6 +152,7 @@ def _admission(parts: Parts, chosen: EngineSettings) -> Admission:
         memory_budget_bytes=chosen.memory_budget,
         kv_budget_bytes=chosen.kv_budget,
         default_max_tokens=chosen.max_tokens,
+        why_no_text=why_no_text(tokenizer),
     )
 
 

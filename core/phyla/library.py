@@ -27,6 +27,7 @@ from phyla.sampling.fields import checked_int, checked_optional_int
 from phyla.sampling.resolve import ids_xtc_keeps, resolve_sampling
 from phyla.selection import Parts, resolve, select
 from phyla.settings import Settings, flags_from_options, load_settings
+from phyla.tokenizer import why_no_text
 
 if TYPE_CHECKING:
     from phyla.checkpoint import Checkpoint
@@ -80,6 +81,8 @@ def start(parts: Parts, manager: PluginManager, settings: Settings) -> Model:
     from phyla.engine.engine import Engine
 
     tokenizer = parts.checkpoint.tokenizer()
+    if (reason := why_no_text(tokenizer)) is not None:
+        _log.warning("%s", reason)
     renderer = renderer_of(parts, tokenizer)
     constraints = constraints_of(parts, tokenizer, settings)
     engine = Engine(engine_spec(parts, tokenizer, constraints, manager, settings))

@@ -33,8 +33,13 @@ def is_language_model(config: Mapping[str, Any]) -> bool:
 
 def same_tokenizer(target: DraftTarget, drafter: Drafter | None) -> Support:
     """Yes, or the first text that the two encode differently."""
+    from phyla.tokenizer import why_no_text
+
     assert drafter is not None, "it needs a drafter"
     ours, theirs = target.checkpoint.tokenizer(), drafter.checkpoint.tokenizer()
+    for one in (ours, theirs):
+        if (reason := why_no_text(one)) is not None:
+            return refused(f"whether two models share their tokens is told by their tokenizers. {reason}")
     if ours.fingerprint == theirs.fingerprint:
         return SUPPORTED
     for probe in (*PROBES, *_markers(ours), *_markers(theirs)):

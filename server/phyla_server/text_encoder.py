@@ -29,6 +29,9 @@ class TextShape:
 
     logprobs: LogprobsShape | None = None
     include_usage: bool = False
+    gives_ids: bool = False
+    """Choices carry `token_ids`: the model has no tokenizer, so that there is no text."""
+
     created: int = field(default_factory=lambda: int(time.time()))
 
     def members(self) -> dict[str, Any]:
@@ -38,6 +41,10 @@ class TextShape:
             "created": self.created,
             "model": self.model_id,
         }
+
+    def ids(self, tokens: Sequence[Token]) -> dict[str, Any]:
+        """What a choice says of these tokens where text can't."""
+        return {"token_ids": [token.token_id for token in tokens]} if self.gives_ids else {}
 
     def index(self, event: Token | Finished) -> int:
         return self.first_index[event.request_id] + event.sample
@@ -57,7 +64,7 @@ class WholeText:
         if isinstance(event, Token):
             index = self._shape.index(event)
             self._texts[index].append(_said(event))
-            if self._shape.logprobs is not None:
+            if self._shape.logprobs is not None or self._shape.gives_ids:
                 self._tokens[index].append(event)
         elif isinstance(event, Finished):
             index = self._shape.index(event)
@@ -72,12 +79,13 @@ class WholeText:
     def _choice(self, index: int) -> dict[str, Any]:
         logprobs = self._shape.logprobs
         offset = len(self._shape.echoes[index])
-        return {
+        choice = {
             "index": index,
             "text": "".join(self._texts[index]),
             "logprobs": logprobs.text(self._tokens[index], offset) if logprobs is not None else None,
             "finish_reason": self._reasons[index],
         }
+        return choice | self._shape.ids(self._tokens[index])
 
 
 class TextChunks:
@@ -98,7 +106,7 @@ class TextChunks:
             if self._shape.logprobs is not None:
                 self._unsaid[index].append(event)
             text = _said(event)
-            return self._chunk(index, text) if text else b""
+            return self._chunk(index, text, tokens=[event]) if text or self._shape.gives_ids else b""
         if isinstance(event, Finished):
             return self._finish(event)
         return b""
@@ -118,9 +126,16 @@ class TextChunks:
         usage = None if self._shape.include_usage else self._usage.block()
         return said + self._chunk(index, "", _reason(event), usage)
 
-    def _chunk(self, index: int, text: str, reason: str | None = None, usage: dict[str, Any] | None = None) -> bytes:
+    def _chunk(
+        self,
+        index: int,
+        text: str,
+        reason: str | None = None,
+        usage: dict[str, Any] | None = None,
+        tokens: Sequence[Token] = (),
+    ) -> bytes:
         choice = {"index": index, "text": text, "logprobs": self._logprobs(index), "finish_reason": reason}
-        chunk = self._shape.members() | {"choices": [choice]}
+        chunk = self._shape.members() | {"choices": [choice | self._shape.ids(tokens)]}
         if usage is not None or self._shape.include_usage:
             chunk["usage"] = usage
         return frame(chunk)

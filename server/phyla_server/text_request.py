@@ -8,6 +8,7 @@ from typing import Any
 
 from phyla.request import Rendered, Request
 from phyla.sampling.resolve import resolve_sampling
+from phyla.tokenizer import why_no_text
 
 from phyla_server.adapter import require_base_model
 from phyla_server.affinity import read_session_id, read_trace_id
@@ -93,6 +94,7 @@ def prepare_text(serving: Serving, incoming: Incoming, unenforced: Unenforced | 
         echoes=[_spelt(model, rendered) if echo else "" for rendered in prompts for _ in range(num_samples)],
         logprobs=None if num_logprobs is None else LogprobsShape(model.tokenizer, num_top=num_logprobs),
         include_usage=read_include_usage(fields),
+        gives_ids=why_no_text(model.tokenizer) is not None,
     )
     return PreparedText(requests, shape, fields.flag("stream") or False, asked)
 
@@ -139,4 +141,7 @@ def _render(model: ServedModel, prompt: str | list[int]) -> Rendered:
 
 
 def _spelt(model: ServedModel, rendered: Rendered) -> str:
+    reason = why_no_text(model.tokenizer)
+    if reason is not None:
+        raise bad_request(f"echo repeats the prompt as text. {reason}", "echo")
     return rendered.text if rendered.text is not None else model.tokenizer.decode(rendered.ids)

@@ -99,11 +99,12 @@ def serve(checkpoint: FolderCheckpoint, tokenizer: Tokenizer, renderer: PromptRe
             "stored_dtype": "float32",
             "reasoning": ReasoningMarkers(*THINK),
         }
+        is_usual = speaks is tokenizer and template == checkpoint.chat_template
         model = served_model(
             model_id="phyla/scripted",
             facts=ModelFacts(**known | dict(facts or {})),
             tokenizer=speaks,
-            renderer=renderer if template == checkpoint.chat_template else PromptRenderer(tokenizer, template),
+            renderer=renderer if is_usual else PromptRenderer(speaks, template),
             engine=engine,
             template=template,
             parsers=parsers,

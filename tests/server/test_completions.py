@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from phyla.tokenizer import AbsentTokenizer
 
 
 def test_a_completion_has_openais_shape(serve):
@@ -118,3 +119,22 @@ def test_the_beginning_of_a_stop_string_is_delivered_once_if_the_end_never_comes
     streamed = running.openai.completions.create(model="m", prompt="a", stop="END", stream=True)
 
     assert "".join(chunk.choices[0].text for chunk in streamed) == "I say EN"
+
+
+def test_without_a_tokenizer_the_answer_is_token_ids(serve):
+    running = serve(lambda request, sample: [7, 300, 9], speaks=AbsentTokenizer("tiny", 512, "it has none."))
+
+    whole = running.complete(prompt=[5, 6], logprobs=1).json()["choices"][0]
+    chunks = [chunk.choices[0] for chunk in running.openai.completions.create(model="m", prompt=[5, 6], stream=True)]
+
+    assert (whole["text"], whole["token_ids"]) == ("", [7, 300, 9])
+    assert whole["logprobs"]["tokens"] == ["token_id:7", "token_id:300", "token_id:9"]
+    assert [token for chunk in chunks for token in chunk.model_extra["token_ids"]] == [7, 300, 9]
+
+
+@pytest.mark.parametrize("body", [{"prompt": "text"}, {"prompt": [5], "echo": True}])
+def test_without_a_tokenizer_text_is_refused(serve, body):
+    response = serve(speaks=AbsentTokenizer("tiny", 512, "it has none."), script=lambda *_: [7]).complete(**body)
+
+    assert response.status_code == 400
+    assert "tiny can't read or write text: it has none." in response.json()["error"]["message"]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from phyla.tokenizer.tokenizer import Tokenizer
 
 CONFIG_NAME = "config.json"
+MOST_TOKEN_IDS = 2**31
 MAX_SIDECAR_BYTES = 16 * 1024 * 1024
 MAX_TEMPLATE_BYTES = 1024 * 1024
 
@@ -153,7 +154,7 @@ class FolderCheckpoint:
     def _tokenizer(self) -> Tokenizer:
         from phyla.checkpoint.tokenizer_files import open_tokenizer
 
-        return open_tokenizer(self._folder, self.model_id, self.tokenizer_config)
+        return open_tokenizer(self._folder, self.model_id, self.tokenizer_config, _vocab_size(self.config))
 
     def _beside(self, name: str) -> Path:
         if Path(name).name != name or "\\" in name or name in {"", ".", ".."}:
@@ -200,6 +201,13 @@ def _default_template(value: Any) -> str | None:
         chosen = named.get("default", next(iter(named.values()), None))
         return chosen if isinstance(chosen, str) else None
     return None
+
+
+def _vocab_size(config: Mapping[str, Any]) -> int:
+    """As the config says, for a checkpoint whose tokenizer can't be asked."""
+    section = config.get("text_config")
+    stated = (section if isinstance(section, Mapping) else {}).get("vocab_size", config.get("vocab_size"))
+    return stated if isinstance(stated, int) else MOST_TOKEN_IDS
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:

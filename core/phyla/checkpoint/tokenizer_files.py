@@ -8,23 +8,28 @@ from typing import Any
 
 from phyla.checkpoint.json_file import read_json_object
 from phyla.errors import TokenizerError
+from phyla.tokenizer.absent import AbsentTokenizer
 from phyla.tokenizer.fast import NAMED_TOKENS, FastTokenizer
+from phyla.tokenizer.tokenizer import Tokenizer
 
 MAX_DEFINITION_BYTES = 256 * 1024 * 1024
 
 _SLOW_FILES = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "tekken.json", "tiktoken.model")
 
 
-def open_tokenizer(folder: Path, owner: str, config: Mapping[str, Any]) -> FastTokenizer:
+def open_tokenizer(folder: Path, owner: str, config: Mapping[str, Any], vocab_size: int) -> Tokenizer:
     """The fast tokenizer where there is a `tokenizer.json`, else whatever transformers makes of the older files.
+
+    Without any, and where it would take code from the checkpoint, one that says so when it is asked for text.
 
     Args:
         folder: the model folder.
         owner: the model's id, for messages.
         config: its tokenizer_config.json; the class it names doesn't matter where there is a tokenizer.json.
+        vocab_size: of the model.
 
     Raises:
-        TokenizerError: no tokenizer files, ones that can't be read, or ones that need code from the checkpoint.
+        TokenizerError: files that can't be read.
     """
     path = folder / "tokenizer.json"
     if path.is_file():
@@ -34,8 +39,16 @@ def open_tokenizer(folder: Path, owner: str, config: Mapping[str, Any]) -> FastT
 
         return convert_slow_tokenizer(folder, owner, config)
     if config.get("auto_map"):
-        raise TokenizerError(f"{owner} brings its tokenizer as code, and code from a checkpoint is never run.")
-    raise TokenizerError(f"{owner} has no tokenizer.json. Fetch the model again: `phyla get` resumes.")
+        return AbsentTokenizer(
+            owner,
+            vocab_size,
+            "its tokenizer is code, and code from a checkpoint is never run. Put a tokenizer.json beside its config.",
+        )
+    return AbsentTokenizer(
+        owner,
+        vocab_size,
+        "it has no tokenizer.json. Fetch the model again (`phyla get` resumes), or put the file beside its config.",
+    )
 
 
 def _text(path: Path, owner: str) -> str:

@@ -163,6 +163,11 @@ class ConstraintCompiler:
 
     def _engine_for(self, spec: ConstraintSpec) -> ConstraintEngine | Support:
         """The first engine that supports it, or what the first one said against it."""
+        from phyla.tokenizer import why_no_text
+
+        reason = why_no_text(self._tokenizer)
+        if reason is not None:
+            return refused(reason)
         too_large = self._too_large(spec)
         if not too_large:
             return too_large

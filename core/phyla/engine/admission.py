@@ -22,6 +22,8 @@ class Admission:
     memory_budget_bytes: int | None = None
     kv_budget_bytes: int | None = None
     default_max_tokens: int | None = None
+    why_no_text: str | None = None
+    """Why answers are token ids alone, where they are."""
 
     @property
     def max_safe_context(self) -> int:
@@ -41,6 +43,8 @@ class Admission:
             raise RequestError(f"{request.num_samples} samples can't be generated; ask for at least one.")
         if any(not stop for stop in request.stop):
             raise RequestError("An empty stop string would stop everything; leave it out.")
+        if request.stop and self.why_no_text is not None:
+            raise RequestError(f"Stop strings are looked for in text. {self.why_no_text}")
         room = self._room(len(request.rendered.ids))
         asked = request.max_tokens if request.max_tokens is not None else self.default_max_tokens
         if asked is not None and asked < 1:

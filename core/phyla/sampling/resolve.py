@@ -75,7 +75,9 @@ def resolve_sampling(
 
 def ids_xtc_keeps(tokenizer: Tokenizer, eos_ids: tuple[int, ...]) -> tuple[int, ...]:
     """Ids that XTC never removes: end of sequence, and the newline where it is one token."""
-    newline = tokenizer.encode("\n")
+    from phyla.tokenizer import why_no_text
+
+    newline = [] if why_no_text(tokenizer) else tokenizer.encode("\n")
     return tuple(sorted({*eos_ids, *tokenizer.eos_ids, *(newline if len(newline) == 1 else ())}))
 
 

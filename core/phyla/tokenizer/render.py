@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from phyla.errors import RequestError, TemplateError
+from phyla.errors import RequestError, TemplateError, TokenizerError
 from phyla.request.rendered import Rendered
 from phyla.tokenizer.abilities import TemplateAbilities
+from phyla.tokenizer.absent import why_no_text
 from phyla.tokenizer.guard import CleanText, SpellingGuard, without_guards
 from phyla.tokenizer.literal import longest_match
 from phyla.tokenizer.messages import Message, normalise_messages, plain_data, plain_text
@@ -83,7 +84,9 @@ class PromptRenderer:
 
         Raises:
             TemplateError: no template, messages it can't take, a reserved argument, or the template's own complaint.
+            TokenizerError: the model has no tokenizer.
         """
+        self._check_text()
         normalised = normalise_messages(messages)
         args = self._arguments(template_args or {})
         offered = [plain_data(tool, "tools") for tool in tools]
@@ -118,6 +121,7 @@ class PromptRenderer:
 
         Raises:
             RequestError: the text has no tokens at all.
+            TokenizerError: the model has no tokenizer.
         """
         plain = plain_text(text)
         ids = self._tokenizer.encode(plain, add_special=True, parse_special=parse_special)
@@ -143,6 +147,11 @@ class PromptRenderer:
         """End the processes that render. Safe to call twice."""
         if self._sandbox is not None:
             self._sandbox.close()
+
+    def _check_text(self) -> None:
+        reason = why_no_text(self._tokenizer)
+        if reason is not None:
+            raise TokenizerError(reason)
 
     def _arguments(self, template_args: Mapping[str, Any]) -> dict[str, Any]:
         named = self._tokenizer.named_tokens

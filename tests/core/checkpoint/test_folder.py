@@ -139,10 +139,11 @@ def test_optional_files_may_be_absent(tmp_path: Path) -> None:
     assert checkpoint.companion("mtp") is None
 
 
-def test_a_missing_tokenizer_is_an_error_only_when_asked_for(tmp_path: Path) -> None:
-    checkpoint = FolderCheckpoint.open(write_folder(tmp_path / "tiny", model=["a"]))
-    with pytest.raises(TokenizerError, match=r"no tokenizer\.json"):
-        checkpoint.tokenizer()
+def test_a_missing_tokenizer_is_an_error_only_when_asked_for_text(tmp_path: Path) -> None:
+    tokenizer = FolderCheckpoint.open(write_folder(tmp_path / "tiny", model=["a"])).tokenizer()
+    assert tokenizer.decode([1, 2]) == ""
+    with pytest.raises(TokenizerError, match=r"no tokenizer\.json.*phyla get"):
+        tokenizer.encode("text")
 
 
 def test_a_tokenizer_that_is_code_is_refused_and_not_run(tmp_path: Path) -> None:
@@ -153,7 +154,7 @@ def test_a_tokenizer_that_is_code_is_refused_and_not_run(tmp_path: Path) -> None
         json.dumps({"auto_map": {"AutoTokenizer": ["tokenization_x.X", None]}})
     )
     with pytest.raises(TokenizerError, match="never run"):
-        FolderCheckpoint.open(folder).tokenizer()
+        FolderCheckpoint.open(folder).tokenizer().encode("text")
     assert not trap.exists()
 
 
