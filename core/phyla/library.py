@@ -27,7 +27,6 @@ from phyla.sampling.fields import checked_int, checked_optional_int
 from phyla.sampling.resolve import ids_xtc_keeps, resolve_sampling
 from phyla.selection import Parts, resolve, select
 from phyla.settings import Settings, flags_from_options, load_settings
-from phyla.tokenizer import why_no_text
 
 if TYPE_CHECKING:
     from phyla.checkpoint import Checkpoint
@@ -79,6 +78,7 @@ def start(parts: Parts, manager: PluginManager, settings: Settings) -> Model:
     """Start the engine of a plan that was made; loads the weights on the engine's thread."""
     from phyla.assembly import constraints_of, engine_spec, renderer_of
     from phyla.engine.engine import Engine
+    from phyla.tokenizer import why_no_text
 
     tokenizer = parts.checkpoint.tokenizer()
     if (reason := why_no_text(tokenizer)) is not None:
