@@ -11,6 +11,7 @@ from phyla.engine.admission import Admission
 from phyla.engine.drafting import Drafting
 from phyla.engine.engine import EngineSpec, Loaded
 from phyla.engine.fast_route import FastRoute
+from phyla.engine.grouping import shared_group, shares_steps
 from phyla.engine.indexed_reuse import IndexedReuse, WantedSet
 from phyla.engine.memory import USABLE_SHARE, FitEquation
 from phyla.engine.pressure import PRESSURE_SHARE, Pressure
@@ -18,6 +19,7 @@ from phyla.engine.proposing import ProposingOptions
 from phyla.engine.records import EngineStarted, Record, StepFinished
 from phyla.engine.settings import EngineSettings
 from phyla.engine.trace import TraceSettings
+from phyla.errors import RefusedCombination
 from phyla.kv.plain import dtype_bytes, plain_bytes_per_token
 from phyla.kv.prefix import PrefixIndex, PrefixNamespace, PrefixSettings, TokenMemory
 from phyla.kv.row_state import RowState
@@ -48,7 +50,14 @@ def engine_spec(
     def new_state() -> RowState:
         return RowState.fresh(layout, parts.new_state)
 
+    if chosen.group == "stacked" and not shares_steps(plan.route, chosen.batch):
+        raise RefusedCombination(
+            "--group stacked is about rows that share steps; with --route exact or --batch 1 none do. Leave one away."
+        )
+
     def load() -> Loaded:
+        # Before the weights: what can't be honoured is refused at once.
+        shared_group(chosen.group, layout, new_state(), plan.strategies)
         binding = parts.bind()
         drafting = _drafting(parts, binding, settings)
         reuse = IndexedReuse(
@@ -90,7 +99,7 @@ def engine_spec(
 
 def _prefix_index(plan: Plan, settings: Settings, *, is_drafting: bool) -> PrefixIndex:
     """A draft method's windows give up the bits anyway, so that nothing would be left to insist on."""
-    is_strict = plan.route == "exact" or (plan.route == "auto" and settings.section(EngineSettings).batch == 1)
+    is_strict = not shares_steps(plan.route, settings.section(EngineSettings).batch)
     return PrefixIndex.configured(settings.section(PrefixSettings), only_exact=is_strict and not is_drafting)
 
 

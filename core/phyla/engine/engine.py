@@ -267,6 +267,7 @@ class Engine:
             no_pipeline=settings.no_pipeline,
             vectorised_sampling=settings.vectorised_sampling,
             group=settings.group,
+            strategies=None if spec.fast is None else spec.fast.strategies,
             sync_first_token=spec.trace.sync,
             memory_limit_bytes=settings.memory_budget,
         )

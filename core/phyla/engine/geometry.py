@@ -6,35 +6,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from phyla.backend.strategy import (
-    AppendGeometry,
-    AttentionGeometry,
     Chosen,
     DecodeGeometry,
     Operation,
     QmmGeometry,
     Strategies,
 )
+from phyla.kv.group_geometry import append_geometry, attention_geometry, usable_attention
 from phyla.kv.layer_spec import FULL, SLIDING
 
 if TYPE_CHECKING:
-    from phyla.kv.layer_spec import LayerSpec
     from phyla.model.facts import ModelFacts
     from phyla.model.load_options import WeightForm
 
 TYPICAL_STORED = 1024
 """Columns of a seat that the plan's lines speak of; a group looks its own number up."""
-
-
-def attention_geometry(layer: LayerSpec, rows: int, stored: int) -> AttentionGeometry:
-    """Of a layer that attends to keys and values."""
-    keys = layer.plane("keys")
-    return AttentionGeometry(rows, stored, layer.num_query_heads or keys.num_heads, keys.num_heads, keys.width)
-
-
-def append_geometry(layer: LayerSpec, rows: int, stored: int) -> AppendGeometry:
-    """Of a layer that stores keys and values."""
-    keys = layer.plane("keys")
-    return AppendGeometry(rows, stored, keys.num_heads, keys.width)
 
 
 def decode_geometry(facts: ModelFacts, rows: int) -> DecodeGeometry:
@@ -47,11 +33,6 @@ def product_geometry(facts: ModelFacts, rows: int) -> QmmGeometry | None:
     if facts.quantization is None:
         return None
     return QmmGeometry(rows, facts.hidden_size, facts.hidden_size, int(facts.quantization.get("bits", 4)))
-
-
-def usable_attention(layer: LayerSpec) -> frozenset[str]:
-    """Strategies that can run over a stacked group of rows of different lengths."""
-    return frozenset({"grouped", "loop"} if layer.softcap is not None else {"grouped", "loop", "fused_mask"})
 
 
 def chosen_product(strategies: Strategies, facts: ModelFacts, rows: int, weights: WeightForm | None) -> Chosen:
@@ -83,7 +64,8 @@ def typical_choices(
     if attending is not None:
         stored = min(TYPICAL_STORED, facts.context_limit)
         by_attention = attention_geometry(attending, rows, stored)
-        chosen["attention"] = strategies.choose(by_attention, usable_attention(attending))
+        usable = usable_attention(is_capped=attending.softcap is not None, is_stacked=False)
+        chosen["attention"] = strategies.choose(by_attention, usable)
         chosen["append"] = strategies.choose(append_geometry(attending, rows, stored), ("scatter", "slices"))
     chosen["qmm"] = chosen_product(strategies, facts, rows, weights)
     chosen["decode"] = chosen_decode(strategies, facts, rows, compiled)

@@ -9,32 +9,41 @@ from phyla.kv.group import LoopGroup
 from phyla.kv.row_state import TARGET
 
 if TYPE_CHECKING:
+    from phyla.backend.strategy import Strategies
     from phyla.kv.group import Group
     from phyla.kv.layer_spec import Layout
     from phyla.kv.row_state import RowState
+    from phyla.plan import RouteOption
 
 GroupOption = Literal["auto", "loop", "stacked"]
 
 
-def shared_group(option: GroupOption, layout: Layout, row: RowState) -> Group:
+def shared_group(option: GroupOption, layout: Layout, row: RowState, strategies: Strategies | None = None) -> Group:
     """An empty group for rows like this one: stacked unless a layer can't be, or the loop was asked for.
 
     Args:
         option: `auto` falls back to the loop.
         layout: the target's layers.
         row: resident.
+        strategies: what a stacked group chooses its ways of computing by.
 
     Raises:
-        UsageError: stacking was asked for and a layer can't be stacked.
+        UsageError: stacking was asked for and can't be.
     """
-    reason = why_not_stacked(layout, row)
+    asks_for_loop = strategies is not None and strategies.forced.get("attention") == "loop"
+    reason = "--strategy attention=loop asks for the loop." if asks_for_loop else why_not_stacked(layout, row)
     if option == "stacked" and reason is not None:
         raise UsageError(f"--group stacked can't run here: {reason} Use --group auto or loop.")
     if option == "loop" or reason is not None:
         return LoopGroup(layout)
     from phyla.kv.stacked.group import StackedGroup
 
-    return StackedGroup(layout)
+    return StackedGroup(layout, strategies=strategies)
+
+
+def shares_steps(route: RouteOption, batch: int) -> bool:
+    """Whether rows ever step together."""
+    return route == "fast" or (route == "auto" and batch > 1)
 
 
 def why_not_stacked(layout: Layout, row: RowState) -> str | None:

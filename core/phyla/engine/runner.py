@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import mlx.core as mx
 
@@ -24,6 +24,9 @@ from phyla.model.binding import ModelBinding
 from phyla.model.step import Route, StepInput
 from phyla.sampling.sampler import Draw, checked_token
 
+if TYPE_CHECKING:
+    from phyla.backend.strategy import Strategies
+
 STEPS_PER_CACHE_CLEAR = 256
 """Decode steps after which MLX's allocator gives back what it hoards; the reference loop's own number."""
 
@@ -40,6 +43,11 @@ class RunnerOptions:
     no_pipeline: bool = False
     vectorised_sampling: bool = True
     group: GroupOption = "auto"
+    """What holds the rows of shared steps."""
+
+    strategies: Strategies | None = None
+    """What a stacked group chooses its ways of computing by."""
+
     sync_first_token: bool = False
     """Wait for the device around each row's first step, so that a trace's phases don't lend time to each other."""
 
@@ -318,7 +326,9 @@ class Runner:
 
     def _party_for(self, rows: Sequence[Row]) -> Party:
         if self._shared is None:
-            self._shared = Party(shared_group(self._options.group, self._layout, rows[0].state))
+            options = self._options
+            group = shared_group(options.group, self._layout, rows[0].state, options.strategies)
+            self._shared = Party(group)
         return self._shared
 
     def _sit_alone(self, row: Row, width: int) -> None:

@@ -20,6 +20,7 @@ from phyla.backend.device import BackendFacts
 from phyla.errors import CannotRewind, LayoutError
 from phyla.kv.layer_spec import LayerSpec
 from phyla.kv.plain import create_plain
+from phyla.kv.stacked.seating import Seating
 from phyla.kv.state import LayerState, StateArrays
 from phyla.testing.bits import assert_close, same_bits, same_state
 from phyla.testing.layer_feeds import NUM_TOKEN_IDS, Feed, feed_for, padded_ids
@@ -29,6 +30,8 @@ Step = tuple[int, int]
 
 WIDTHS = (1, 1, 1, 2, 4, 8, 17)
 PAD_IDS = (0, NUM_TOKEN_IDS - 1)
+STACKED_CAPACITY = 160
+"""Tokens: more than a made-up history and what is appended behind it."""
 
 inherited = settings(
     max_examples=25,
@@ -205,6 +208,63 @@ class LayerStateContract:
             assert same_state(together[row], state)
         assert list(group.num_tokens) == [state.num_tokens for state in alone]
         assert outputs.shape[:2] == (len(rows), width)
+
+    @inherited
+    @given(
+        histories=st.lists(steps(), min_size=1, max_size=3),
+        widths=st.lists(st.sampled_from((1, 1, 4, 8)), min_size=1, max_size=4),
+        data=st.data(),
+    )
+    def test_a_stacked_form_computes_what_a_loop_does(
+        self, histories: list[list[Step]], widths: list[int], data: st.DataObject
+    ) -> None:
+        rows = [self.filled(history) for history in histories]
+        seating = Seating(STACKED_CAPACITY, [None, *(row.num_tokens for row in rows)])
+        stack = rows[0].stacked(seating)
+        if stack is None:
+            return
+        stack.fill([None, *(self.filled(history) for history in histories)])
+        loop = type(rows[0]).loop(rows)
+        for width in widths:
+            num_real = [data.draw(st.integers(0, width)) for _ in rows]
+            num_kept = [data.draw(st.integers(0, count)) for count in num_real]
+            ids = [[data.draw(st.integers(0, NUM_TOKEN_IDS - 1)) for _ in range(count)] for count in num_real]
+            loop.open_window(num_real)
+            seating.open_window()
+            stack.open_window([0, *num_real])
+            want = self.feed().step(loop, padded_ids(ids, width), tuple(num_real))
+            got = self.feed().step(stack, padded_ids([[], *ids], width, PAD_IDS[1]), (0, *num_real))
+            seating.advance([0, *num_real])
+            for row, count in enumerate(num_real):
+                why = "more rows and columns in one product"
+                assert_close(got[row + 1, :count], want[row, :count], atol=self.width_atol, why=why)
+            loop.keep(num_kept)
+            stack.keep([0, *num_kept])
+            seating.keep([0, *num_kept])
+            assert list(stack.num_tokens) == [0, *loop.num_tokens]
+        for seat, state in enumerate(rows, start=1):
+            stood = self.new_state()
+            stood.adopt(stack.stand(seat))
+            assert stood.num_tokens == state.num_tokens
+            for step in ((4, 3), (1, 1)):
+                got, want = self.give(stood, step)[:, : step[1]], self.give(state, step)[:, : step[1]]
+                assert_close(got, want, atol=self.width_atol, why="computed together, and columns in another order")
+
+    def test_a_row_that_stands_up_owns_its_used_length_and_no_more(self) -> None:
+        seating = Seating(4096, [30, 600, None, None])
+        stack = self.new_state().stacked(seating)
+        if stack is None:
+            return
+        stack.fill([self.filled([(17, 17), (13, 13)]), self.filled([(600, 600)]), None, None])
+        mx.eval(stack.evaluate())
+        before, held = mx.get_active_memory(), stack.owned_bytes
+        flat = stack.stand(1)
+        mx.eval(list(flat.arrays.values()))
+        del stack
+        gc.collect()
+        kept = mx.get_active_memory() - before + held
+        # MLX may keep up to 16 KiB more under a small array than it shows.
+        assert kept <= sum(array.nbytes for array in flat.arrays.values()) + 16384 * 4
 
     def test_a_groups_windows_close_row_by_row(self) -> None:
         together = [self.filled([(8, 5)]), self.filled([(17, 17)]), self.filled([(1, 1)])]

@@ -100,7 +100,7 @@ def shape_of(parts: Parts) -> KernelShape:
     Raises:
         UsageError: no layer attends to keys and values.
     """
-    from phyla.engine.geometry import attention_geometry
+    from phyla.kv.group_geometry import attention_geometry
     from phyla.kv.layer_spec import FULL, SLIDING
 
     facts = parts.plan.facts

@@ -17,6 +17,7 @@ from phyla.kv.stacked.seating import Seating
 from phyla.kv.stacked.source import Seated
 
 if TYPE_CHECKING:
+    from phyla.backend.strategy import Strategies
     from phyla.kv.layer_spec import Layout
     from phyla.kv.state import LayerState
 
@@ -41,16 +42,22 @@ class StackedGroup:
         layout: the target's layers.
         draft_layouts: layers of each draft set by its name; draft sets stay with their rows.
         buckets: sizes of the bays.
+        strategies: what the layers' ways of computing are chosen by.
     """
 
     name: GroupName = "stacked"
 
     def __init__(
-        self, layout: Layout, draft_layouts: Mapping[str, Layout] | None = None, buckets: Buckets | None = None
+        self,
+        layout: Layout,
+        draft_layouts: Mapping[str, Layout] | None = None,
+        buckets: Buckets | None = None,
+        strategies: Strategies | None = None,
     ) -> None:
         self._layout = layout
         self._draft_layouts = dict(draft_layouts or {})
         self._buckets = buckets or Buckets()
+        self._strategies = strategies
         self._bays: list[Bay] = []
         self._joining: list[RowState] = []
         self._empty: dict[int, list[LayerState]] = {}
@@ -148,7 +155,7 @@ class StackedGroup:
 
     def _vacate(self, bay: Bay, seat: int) -> None:
         bay.seats[seat] = None
-        bay.seating.place(seat, 0)
+        bay.seating.place(seat, None)
         if bay.num_rows == 0:
             self._bays.remove(bay)
         self._states = None
@@ -191,7 +198,7 @@ class StackedGroup:
         bays: list[Bay] = []
         fresh: list[tuple[Bay, Sequence[_Place]]] = []
         for bay, (capacity, together) in zip(kept, wanted, strict=True):
-            bays.append(bay or _new_bay(capacity, together, room))
+            bays.append(bay or self._new_bay(capacity, together, room))
             if bay is None:
                 fresh.append((bays[-1], together))
         self._build(fresh, retired)
@@ -213,6 +220,11 @@ class StackedGroup:
         is_same = bay is not None and all(one.bay is bay for one in together) and bay.num_rows == len(together)
         return bay if bay is not None and is_same and bay.fits(width) else None
 
+    def _new_bay(self, capacity: int, together: Sequence[_Place], room: int) -> Bay:
+        dead = [None] * (seats_for(len(together)) - len(together))
+        seating = Seating(capacity, [*(one.num_tokens for one in together), *dead], room, self._strategies)
+        return Bay(seating, [*(one.row for one in together), *dead])
+
     def _build(self, fresh: Sequence[tuple[Bay, Sequence[_Place]]], retired: Sequence[Bay]) -> None:
         """Layer by layer, so that only one is ever held twice."""
         resident = {
@@ -233,12 +245,6 @@ class StackedGroup:
                 bay.layers.append(layer)
             for bay in retired:
                 del bay.layers[0]
-
-
-def _new_bay(capacity: int, together: Sequence[_Place], room: int) -> Bay:
-    num_dead = seats_for(len(together)) - len(together)
-    lengths = [*(one.num_tokens for one in together), *[0] * num_dead]
-    return Bay(Seating(capacity, lengths, room), [*(one.row for one in together), *[None] * num_dead])
 
 
 def _resident_tokens(row: RowState) -> int:

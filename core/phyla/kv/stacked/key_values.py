@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Self
 
 import mlx.core as mx
 
-from phyla.kv.stacked.attention import attend
+from phyla.kv.group_append import APPENDS, GroupAppend
+from phyla.kv.group_attention import ATTENTIONS, GroupAttention, Scoring
+from phyla.kv.group_geometry import append_geometry, attention_geometry, usable_attention
 from phyla.kv.stacked.joined import KeyValueJoined
 from phyla.kv.stacked.source import Seated, runs
 from phyla.kv.state import StateArrays
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from phyla.kv.state import LayerState
 
 PLANES = ("keys", "values")
+USUAL_APPEND, USUAL_ATTENTION = "scatter", "grouped"
+"""Strategies that run everywhere and are fast on most devices."""
 
 
 class KeyValueStack:
@@ -41,6 +45,8 @@ class KeyValueStack:
         self.num_columns = seating.capacity
         if layer.window is not None:
             self.num_columns = min(seating.capacity, layer.window + seating.room)
+        self._append = self._chosen_append()
+        self._attentions: dict[bool, GroupAttention] = {}
 
     @property
     def num_tokens(self) -> Sequence[int]:
@@ -58,9 +64,9 @@ class KeyValueStack:
         if not self._planes:
             self._planes = self._empty((keys, values), self.seating.num_seats)
         columns = self.seating.columns(keys.shape[2], self.num_columns)
+        # In place, once the step is evaluated: nobody else holds the planes that these are made from.
         self._planes = [
-            mx.put_along_axis(plane, mx.broadcast_to(columns, rows.shape), rows, axis=2)
-            for plane, rows in zip(self._planes, (keys, values), strict=True)
+            self._append(plane, columns, rows) for plane, rows in zip(self._planes, (keys, values), strict=True)
         ]
 
     def attend(self, queries: mx.array, mask: Mask, num_real: NumReal, sinks: mx.array | None = None) -> mx.array:
@@ -76,6 +82,12 @@ class KeyValueStack:
             layer.softcap if softcap is None else softcap,
             includes_step,
         )
+
+    def attention(self, *, is_capped: bool) -> GroupAttention:
+        """The fastest way to attend over this buffer that can do what a layer asks for."""
+        if is_capped not in self._attentions:
+            self._attentions[is_capped] = self._chosen_attention(is_capped=is_capped)
+        return self._attentions[is_capped]
 
     def open_window(self, num_tokens: Sequence[int]) -> None:
         """Where rows stand is the seating's; what they appended stays."""
@@ -136,6 +148,20 @@ class KeyValueStack:
     def joined(cls, stacks: Sequence[Self]) -> KeyValueJoined:
         return KeyValueJoined(stacks)
 
+    def _chosen_append(self) -> GroupAppend:
+        strategies = self.seating.strategies
+        if strategies is None:
+            return APPENDS[USUAL_APPEND]
+        geometry = append_geometry(self.layer, self.seating.num_seats, self.num_columns)
+        return APPENDS[strategies.choose(geometry, APPENDS).name]
+
+    def _chosen_attention(self, *, is_capped: bool) -> GroupAttention:
+        strategies = self.seating.strategies
+        if strategies is None:
+            return ATTENTIONS[USUAL_ATTENTION]
+        geometry = attention_geometry(self.layer, self.seating.num_seats, self.num_columns)
+        return ATTENTIONS[strategies.choose(geometry, usable_attention(is_capped=is_capped, is_stacked=True)).name]
+
     def _columns_of(self, state: LayerState) -> list[mx.array] | None:
         """A resident row's tokens where this buffer has them, zeros elsewhere; None of an empty row."""
         flat = state.arrays()
@@ -193,7 +219,8 @@ class KeyValueStackReader:
             window=stack.layer.window,
             wraps=stack.wraps,
         )
-        return attend(queries, keys, values, visible, scale=self._scale, softcap=self._softcap, sinks=sinks)
+        scoring = Scoring(self._scale, self._softcap, sinks)
+        return stack.attention(is_capped=self._softcap is not None)(queries, keys, values, visible, scoring)
 
 
 def _rows(plane: mx.array, seats: Sequence[int]) -> mx.array:

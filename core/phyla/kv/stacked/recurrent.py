@@ -66,8 +66,10 @@ class RecurrentStack:
         if self._window is not None:
             self._window.steps.append(_Step(dict(inputs), recurrence, num_real))
         width = next(iter(inputs.values())).shape[1]
-        # An empty seat may move: it holds nobody's state, and a step without padding needs no masks.
-        return self._run(inputs, recurrence, (1,) * len(num_real) if width == 1 else num_real)
+        if all(real == width for real, is_taken in zip(num_real, self.seating.is_taken, strict=True) if is_taken):
+            # A dead seat may move: it holds nobody's state, and a step without padding needs no masks.
+            num_real = (width,) * len(num_real)
+        return self._run(inputs, recurrence, num_real)
 
     def open_window(self, num_tokens: Sequence[int]) -> None:
         assert self._window is None, "windows don't nest"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
@@ -10,23 +11,36 @@ from phyla.errors import LayoutError
 from phyla.kv.mask import Bidirectional, BidirectionalSpans, Causal, Mask, RowLengths, Windowed
 from phyla.kv.stacked.buckets import ROOM_TOKENS
 
+if TYPE_CHECKING:
+    from phyla.backend.strategy import Strategies
+
 
 class Seating:
     """Tokens per seat, and the arrays that follow from them, made once per step and not once per layer.
 
-    The group moves it: `advance` when a step's forward was built, `open_window` and `keep` around a verify. A seat of 0
-    tokens may be dead; what lies there is nobody's.
+    The group moves it: `advance` when a step's forward was built, `open_window` and `keep` around a verify.
 
     Args:
         capacity: tokens that a seat holds, the padding of its last step included.
-        num_tokens: per seat.
+        num_tokens: per seat; None is a dead one, and what lies there is nobody's.
         room: positions of the widest step.
+        strategies: what the layers' ways of computing are chosen by; None takes the usual ones.
     """
 
-    def __init__(self, capacity: int, num_tokens: Sequence[int], room: int = ROOM_TOKENS) -> None:
+    def __init__(
+        self,
+        capacity: int,
+        num_tokens: Sequence[int | None],
+        room: int = ROOM_TOKENS,
+        strategies: Strategies | None = None,
+    ) -> None:
         self.capacity = capacity
         self.room = room
-        self.num_tokens = list(num_tokens)
+        self.strategies = strategies
+        self.num_tokens = [held or 0 for held in num_tokens]
+        """Per seat; 0 for a dead one."""
+
+        self.is_taken = [held is not None for held in num_tokens]
         self._window_starts: list[int] | None = None
         self._derived: dict[object, mx.array] = {}
 
@@ -43,9 +57,10 @@ class Seating:
         """Derive everything from this (B,) array until the seating moves: a traced step's own input."""
         self._derived = {"starts": starts}
 
-    def place(self, seat: int, num_tokens: int) -> None:
-        """The seat is taken by a row of so many tokens, or is empty (0)."""
-        self.num_tokens[seat] = num_tokens
+    def place(self, seat: int, num_tokens: int | None) -> None:
+        """The seat is taken by a row of so many tokens, or is dead from now on (None)."""
+        self.num_tokens[seat] = num_tokens or 0
+        self.is_taken[seat] = num_tokens is not None
         self._derived = {}
 
     def advance(self, num_real: Sequence[int]) -> None:
@@ -68,7 +83,7 @@ class Seating:
     def columns(self, width: int, num_columns: int) -> mx.array:
         """(B, 1, L, 1) int32: the column that each of a step's positions is stored in.
 
-        Modulo the number of columns: that is how a ring wraps, and an empty seat stays inside its buffer.
+        Modulo the number of columns: that is how a ring wraps, and a dead seat stays inside its buffer.
         """
         return self._made(
             ("columns", width, num_columns), lambda: (self._positions(width) % num_columns)[:, None, :, None]
