@@ -148,7 +148,13 @@ def renderer_of(parts: Parts, tokenizer: Tokenizer) -> PromptRenderer:
     facts = parts.plan.facts
     reasoning = None if facts.reasoning is None else (facts.reasoning.start, facts.reasoning.end)
     template = parts.checkpoint.chat_template
-    return PromptRenderer(tokenizer, template, reasoning=reasoning, default_thinking=facts.default_thinking)
+    return PromptRenderer(
+        tokenizer,
+        template,
+        reasoning=reasoning,
+        default_thinking=facts.default_thinking,
+        context_limit=facts.context_limit,
+    )
 
 
 def _admission(parts: Parts, tokenizer: Tokenizer, chosen: EngineSettings) -> Admission:

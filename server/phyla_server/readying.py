@@ -11,6 +11,7 @@ from phyla.errors import ConstraintError
 
 from phyla_server.asked import UNENFORCEABLE, AskedConstraint, Unenforced
 from phyla_server.errors import ApiError
+from phyla_server.incoming import Incoming
 from phyla_server.serving import Serving
 
 
@@ -37,27 +38,32 @@ class Ready(Generic[PreparedT]):
 
 
 async def made_ready(
-    serving: Serving, prepare: Callable[[Unenforced | None], PreparedT], consequence: str
+    serving: Serving,
+    incoming: Incoming,
+    prepare: Callable[[Serving, Incoming, Unenforced | None], PreparedT],
+    consequence: str,
 ) -> Ready[PreparedT]:
     """Prepare a request and compile its constraint.
 
     Args:
         serving: the server.
+        incoming: the request.
         prepare: runs in a preparation thread; told why its constraint isn't enforced, it goes on without.
         consequence: what then happens instead, for the Warning header.
 
     Raises:
         ApiError: it can't be served, or 400 for a constraint that nothing here enforces.
     """
+    preparation, num_bytes = serving.preparation, len(incoming.raw)
     try:
-        prepared = await serving.preparation.run(lambda: prepare(None))
+        prepared = await preparation.run(lambda: prepare(serving, incoming, None), num_bytes)
         enforced = None if prepared.asked is None else await _compiled(serving, prepared.asked)
         return Ready(prepared, enforced)
     except ApiError as error:
         if error.code != UNENFORCEABLE or not serving.warns_of_fallback:
             raise
         unenforced = Unenforced(error.message)
-    prepared = await serving.preparation.run(lambda: prepare(unenforced))
+    prepared = await preparation.run(lambda: prepare(serving, incoming, unenforced), num_bytes)
     return Ready(prepared, headers=unenforced.header(consequence))
 
 

@@ -13,7 +13,7 @@ from phyla.output import CallSyntax, OutputParser, OutputParserFactory, ParserCo
 from phyla.plugins import by_name
 from phyla.request import Rendered
 from phyla.sampling.resolve import ids_xtc_keeps
-from phyla.tokenizer import Tokenizer
+from phyla.tokenizer import Tokenizer, why_no_text
 from phyla.tokenizer.render import PromptRenderer
 
 from phyla_server.settings import ServerSettings
@@ -47,9 +47,14 @@ class ServedModel:
     """Ids that XTC never removes: end of sequence, and the newline where it is one token."""
 
     @property
+    def chats(self) -> bool:
+        """Whether it can be sent a conversation."""
+        return self.renderer.has_template and why_no_text(self.tokenizer) is None
+
+    @property
     def offers_tools(self) -> bool:
         """Whether it learns of tools and its calls are read. Asks the template once: not on the event loop."""
-        return self.parser.reads_calls and self.renderer.renders_tools
+        return self.chats and self.parser.reads_calls and self.renderer.renders_tools
 
     @property
     def enforces_constraints(self) -> bool:

@@ -64,7 +64,7 @@ def tokenizer(checkpoint: FolderCheckpoint) -> Tokenizer:
 
 @pytest.fixture(scope="session")
 def renderer(checkpoint: FolderCheckpoint, tokenizer: Tokenizer) -> Iterator[PromptRenderer]:
-    renderer = PromptRenderer(tokenizer, checkpoint.chat_template, reasoning=THINK)
+    renderer = PromptRenderer(tokenizer, checkpoint.chat_template, reasoning=THINK, context_limit=4096)
     yield renderer
     renderer.close()
 

@@ -293,3 +293,19 @@ def raw_request(running, text):
     with connect(running) as one:
         one.sendall(text.encode("latin-1"))
         return one.recv(65536)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/completions", {"prompt": "a b " * 500_000}),
+        ("/v1/completions", {"prompt": ["a", "a b " * 500_000]}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a b " * 500_000}]}),
+    ],
+)
+def test_a_prompt_that_can_never_fit_is_refused_before_it_is_encoded(serve, path, body):
+    response = serve().http.post(path, json=body)
+
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == "context_length_exceeded"
+    assert response.json()["error"]["message"].startswith("The prompt has at least ")

@@ -39,6 +39,9 @@ class AbsentTokenizer:
         """As `encode`."""
         raise TokenizerError(self.reason)
 
+    def least_tokens(self, text: str) -> int:
+        return 0
+
     def decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
         """Nothing."""
         return ""

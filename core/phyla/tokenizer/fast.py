@@ -11,8 +11,9 @@ from typing import Any
 import tokenizers
 
 from phyla.errors import TokenizerError
+from phyla.tokenizer.coverage import Coverage, coverage
 from phyla.tokenizer.detokenizer import ByteDetokenizer, WindowDetokenizer
-from phyla.tokenizer.literal import LiteralEncoder
+from phyla.tokenizer.literal import LiteralEncoder, encoded_ids
 from phyla.tokenizer.pieces import piece_spelling
 from phyla.tokenizer.tokenizer import Detokenizer, TextSpan
 
@@ -71,13 +72,16 @@ class FastTokenizer:
         if not parse_special:
             ids = self._literal.encode(text, [TextSpan(0, len(text))])
             return [self._automatic_bos, *ids] if add_special and self._automatic_bos is not None else ids
-        ids = list(self._library.encode(text, add_special_tokens=add_special).ids)
+        ids = encoded_ids(self._library, text, add_special)
         return self._with_one_bos(ids) if add_special else ids
 
     def encode_with_literals(self, text: str, literals: Sequence[TextSpan]) -> list[int]:
         if not literals:
             return self.encode(text)
         return self._literal.encode(text, literals)
+
+    def least_tokens(self, text: str) -> int:
+        return 0 if self._coverage is None else self._coverage.least_tokens(text)
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
         detokenizer = self.detokenizer()
@@ -123,6 +127,11 @@ class FastTokenizer:
         missing = [name for name in names if not known.get(name, False) and self._library.token_to_id(name) is not None]
         if missing:
             self._library.add_special_tokens(missing)
+
+    @cached_property
+    def _coverage(self) -> Coverage | None:
+        # Parsing the definition takes some tenths of a second: only a long prompt asks.
+        return coverage(json.loads(self.definition))
 
     @cached_property
     def _automatic_bos(self) -> int | None:

@@ -24,6 +24,22 @@ MARK = "\ufdd1"
 _MARKUP = re.compile(r"^[<\[]\S*[>\]]$")
 
 
+ALONE_CHARS = 4096
+"""Texts up to this long hold the interpreter for less than a step takes."""
+
+
+def encoded_ids(library: tokenizers.Tokenizer, text: str, add_special: bool = False) -> list[int]:
+    """Ids of one text, whatever its length, without stopping the interpreter for long.
+
+    `encode` keeps the interpreter's lock to its end, for seconds on a text of megabytes, and with it the event loop and
+    the engine. The batch call gives it back.
+    """
+    if len(text) <= ALONE_CHARS:
+        return list(library.encode(text, add_special_tokens=add_special).ids)
+    (encoding,) = library.encode_batch_fast([text], add_special_tokens=add_special)
+    return list(encoding.ids)
+
+
 class LiteralEncoder:
     """Makes the marked twin when it is first needed: most prompts never spell a special token."""
 
@@ -40,7 +56,7 @@ class LiteralEncoder:
         twin = self._marked_twin()
         # A mark in the text itself would let it spell control tokens.
         marked = self._marked(text.replace(MARK, "\N{REPLACEMENT CHARACTER}"), literals)
-        return list(twin.encode(marked, add_special_tokens=False).ids)
+        return encoded_ids(twin, marked)
 
     def _marked(self, text: str, literals: Sequence[TextSpan]) -> str:
         starts = sorted((span.start, span.end) for span in literals)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from phyla.errors import RequestError, TemplateError, TokenizerError
+from phyla.errors import ContextOverflow, RequestError, TemplateError, TokenizerError
 from phyla.request.rendered import Rendered
 from phyla.tokenizer.abilities import TemplateAbilities
 from phyla.tokenizer.absent import why_no_text
@@ -37,6 +37,7 @@ class PromptRenderer:
         default_thinking: bool | None = None,
         limits: TemplateLimits | None = None,
         num_workers: int = 2,
+        context_limit: int | None = None,
     ) -> None:
         """Start nothing yet.
 
@@ -47,8 +48,10 @@ class PromptRenderer:
             default_thinking: `enable_thinking` where a request doesn't say; None leaves it to the template.
             limits: what one rendering may take.
             num_workers: templates rendered at the same time.
+            context_limit: tokens that a prompt must stay under; a text that must have more isn't even encoded.
         """
         self._tokenizer = tokenizer
+        self._context_limit = context_limit
         self._sandbox = None if template is None else TemplateSandbox(template, limits, num_workers)
         self._abilities = TemplateAbilities(lambda messages, tools: self._run([self._context(messages, tools)])[0])
         if reasoning is None and template is not None and all(tag in template for tag in THINK_TAGS):
@@ -85,9 +88,12 @@ class PromptRenderer:
         Raises:
             TemplateError: no template, messages it can't take, a reserved argument, or the template's own complaint.
             TokenizerError: the model has no tokenizer.
+            ContextOverflow: it must have more tokens than fit.
         """
         self._check_text()
         normalised = normalise_messages(messages)
+        # Templates may leave out old answers and results, but no question.
+        self._require_room(*(message["content"] for message in normalised if message["role"] in ("system", "user")))
         args = self._arguments(template_args or {})
         offered = [plain_data(tool, "tools") for tool in tools]
         fitted = self._abilities.fitted(normalised)
@@ -95,6 +101,7 @@ class PromptRenderer:
         following = self._context([*fitted, *_fitted_next_turn(fitted)], offered, args, add_generation_prompt)
         rendered, next_turn = self._run([context, following])
         clean = without_guards(_text_of(rendered))
+        self._require_room(clean.text)
         ids = self._one_bos(self._encoded(clean))
         if not ids:
             raise TemplateError("The chat template rendered these messages to nothing.")
@@ -122,8 +129,10 @@ class PromptRenderer:
         Raises:
             RequestError: the text has no tokens at all.
             TokenizerError: the model has no tokenizer.
+            ContextOverflow: it must have more than fit.
         """
         plain = plain_text(text)
+        self._require_room(plain)
         ids = self._tokenizer.encode(plain, add_special=True, parse_special=parse_special)
         if not ids:
             raise RequestError("The prompt is empty.")
@@ -152,6 +161,19 @@ class PromptRenderer:
         reason = why_no_text(self._tokenizer)
         if reason is not None:
             raise TokenizerError(reason)
+
+    def _require_room(self, *texts: str) -> None:
+        """Refuse what can't fit however well it is encoded."""
+        limit = self._context_limit
+        # So short a text is soon encoded, and then counted.
+        if limit is None or sum(map(len, texts)) < limit:
+            return
+        least = sum(map(self._tokenizer.least_tokens, texts))
+        if least >= limit:
+            raise ContextOverflow(
+                f"The prompt has at least {least} tokens and the context limit is {limit}: no token can be generated. "
+                "Shorten the prompt."
+            )
 
     def _arguments(self, template_args: Mapping[str, Any]) -> dict[str, Any]:
         named = self._tokenizer.named_tokens

@@ -71,6 +71,10 @@ class Tokenizer(Protocol):
         """
         ...
 
+    def least_tokens(self, text: str) -> int:
+        """A lower bound of what `encode` gives, found without encoding; 0 where none is known."""
+        ...
+
     def decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
         """Text of the whole sequence."""
         ...

@@ -30,7 +30,7 @@ def chat_routes(serving: Serving) -> list[HTTPRouteHandler]:
     )
     async def chat_completions(request: Request[Any, Any, Any]) -> Response[bytes]:
         incoming = await receive(serving, request)
-        ready = await made_ready(serving, lambda unenforced: prepare_chat(serving, incoming, unenforced), CONSEQUENCE)
+        ready = await made_ready(serving, incoming, prepare_chat, CONSEQUENCE)
         prepared = ready.prepared
         # Encoders come first: if a parser can't be made, nothing was submitted that would run for nobody.
         if prepared.stream:

@@ -54,7 +54,7 @@ def model_objects(serving: Serving) -> Sequence[Mapping[str, Any]]:
     model, facts, chosen = serving.model, serving.model.facts, serving.all_settings.section(SamplingSettings)
     generation = facts.sampling_defaults
     capabilities = {
-        "chat_completions": model.renderer.has_template,
+        "chat_completions": model.chats,
         "text_completions": True,
         "streaming": True,
         "tools": model.offers_tools,

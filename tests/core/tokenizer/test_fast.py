@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 from phyla.checkpoint.tokenizer_files import open_tokenizer
 from phyla.errors import TokenizerError
 from phyla.tokenizer.fast import FastTokenizer
+from phyla.tokenizer.literal import ALONE_CHARS
+from phyla.tokenizer.pieces import character_of_byte
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
@@ -38,6 +41,36 @@ TEXTS = [
     "",
 ]
 JOINED = ["👩‍👩‍👧‍👦", "e\u0301a\u0308", "👍🏽🇫🇷", "क्षत्रिय", "a\u200db", "\ufffd", "\U0010ffff"]
+
+
+WORDS = ["<|im_start|>", "capital", " capital of France", "\u03b9\u0308\u0301", "\u212b", "\x04\x06", "  ", "\n\n"]
+
+
+def altered(kind: str, change: Callable[[dict[str, Any]], None]) -> FastTokenizer:
+    definition = json.loads(BUILT[kind].to_str())
+    change(definition)
+    return FastTokenizer(json.dumps(definition), CONFIG)
+
+
+def without_control_bytes(definition: dict[str, Any]) -> None:
+    for byte in (4, 6):
+        del definition["model"]["vocab"][character_of_byte()[byte]]
+
+
+BOUNDED = {
+    "byte-level": OURS["byte-level"],
+    "sentencepiece": OURS["sentencepiece"],
+    "composing": altered("byte-level", lambda one: one.update(normalizer={"type": "NFC"})),
+    "gaps": altered("byte-level", without_control_bytes),
+}
+UNBOUNDED = {
+    "unigram": OURS["unigram"],
+    "wordpiece": OURS["wordpiece"],
+    "swallowing": altered("byte-level", lambda one: one["added_tokens"][0].update(rstrip=True)),
+    "stripping": altered(
+        "byte-level", lambda one: one.update(normalizer={"type": "Strip", "strip_left": True, "strip_right": True})
+    ),
+}
 
 
 def streamed(tokenizer: FastTokenizer, ids: list[int]) -> list[str]:
@@ -212,3 +245,45 @@ def test_fingerprints_follow_the_definition_and_the_flags() -> None:
     assert first == FastTokenizer(definition, CONFIG).fingerprint
     assert first != FastTokenizer(definition, {**CONFIG, "add_bos_token": True}).fingerprint
     assert first != OURS["sentencepiece"].fingerprint
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_long_text_has_the_ids_of_a_short_one(kind: str) -> None:
+    text = "".join(TEXTS) * 60
+    assert len(text) > ALONE_CHARS
+    assert OURS[kind].encode(text) == list(BUILT[kind].encode(text, add_special_tokens=False).ids)
+
+
+def test_encoding_a_long_text_leaves_the_interpreter_to_others() -> None:
+    turns, is_over = 0, threading.Event()
+
+    def count() -> None:
+        nonlocal turns
+        while not is_over.is_set():
+            turns += 1
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    before = turns
+    OURS["byte-level"].encode("The capital of France is Paris. " * 20_000)
+    during = turns - before
+    is_over.set()
+    counter.join()
+    # Encoding alone would hold the lock to its end: the count would stand still but for the calls around it.
+    assert during > 1000
+
+
+@pytest.mark.parametrize("kind", ["byte-level", "sentencepiece", "composing", "gaps"])
+@given(text=st.lists(st.one_of(st.sampled_from(WORDS), st.text(max_size=8)), max_size=8).map("".join))
+def test_no_text_has_fewer_tokens_than_the_least(kind: str, text: str) -> None:
+    assert BOUNDED[kind].least_tokens(text) <= len(BOUNDED[kind].encode(text))
+
+
+@pytest.mark.parametrize("kind", BOUNDED)
+def test_a_long_text_must_have_many_tokens(kind: str) -> None:
+    assert BOUNDED[kind].least_tokens("xq" * 10_000) > 100
+
+
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "swallowing", "stripping"])
+def test_nothing_is_promised_where_text_can_vanish(kind: str) -> None:
+    assert UNBOUNDED[kind].least_tokens("xq" * 10_000) == 0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from phyla.errors import RequestError, TemplateError
+from phyla.errors import ContextOverflow, RequestError, TemplateError
 from phyla.tokenizer import PromptRenderer, TemplateLimits
 from phyla.tokenizer.fast import FastTokenizer
 from transformers import PreTrainedTokenizerFast
@@ -22,6 +22,7 @@ CONFIG = {"bos_token": "<s>", "eos_token": "<|im_end|>", "pad_token": "<pad>"}
 TEMPLATES = {path.stem: path.read_text() for path in (Path(__file__).parent / "templates").glob("*.jinja")}
 BUILT = small_tokenizers.byte_level()
 TOKENIZER = FastTokenizer(BUILT.to_str(), CONFIG)
+LONGEST = max(map(len, BUILT.get_vocab()))
 THEIRS = PreTrainedTokenizerFast(tokenizer_object=BUILT, **CONFIG)
 
 TOOLS = [
@@ -475,4 +476,22 @@ def test_closing_ends_the_processes() -> None:
     with pytest.raises(ProcessLookupError):
         os.kill(worker._process.pid, 0)
     assert renderer.render_chat([USER]).text == USER["content"]
+    renderer.close()
+
+
+ENDLESS = "{% for x in range(10**12) %}{% endfor %}"
+
+
+def test_a_question_that_can_never_fit_is_refused_before_the_template_sees_it() -> None:
+    renderer = renderer_of(ENDLESS, context_limit=100)
+    with pytest.raises(ContextOverflow, match="at least 125 tokens and the context limit is 100"):
+        renderer.render_chat([{"role": "user", "content": "x" * 125 * LONGEST}])
+    renderer.close()
+
+
+def test_what_the_template_adds_counts_too_and_what_might_fit_is_encoded() -> None:
+    renderer = renderer_of("{{ messages[0].content * 200 }}", context_limit=100)
+    with pytest.raises(ContextOverflow):
+        renderer.render_chat([{"role": "user", "content": "x" * LONGEST}])
+    assert len(renderer.render_chat([{"role": "user", "content": "The"}]).ids) >= 200
     renderer.close()

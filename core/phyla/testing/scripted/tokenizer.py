@@ -64,6 +64,9 @@ class CharacterTokenizer:
             text = text.removeprefix(plain)
         return ids
 
+    def least_tokens(self, text: str) -> int:
+        return -(-len(text.encode()) // max(self._longest, *map(len, self._special)))
+
     def encode_with_literals(self, text: str, literals: Sequence[TextSpan]) -> list[int]:
         ids: list[int] = []
         at = 0
