@@ -11,6 +11,7 @@ from phyla.engine.admission import Admission
 from phyla.engine.drafting import Drafting
 from phyla.engine.engine import EngineSpec, Loaded
 from phyla.engine.fast_route import FastRoute
+from phyla.engine.forwarding import check_can_compile
 from phyla.engine.grouping import shared_group, shares_steps
 from phyla.engine.indexed_reuse import IndexedReuse, WantedSet
 from phyla.engine.memory import USABLE_SHARE, FitEquation
@@ -58,6 +59,7 @@ def engine_spec(
     def load() -> Loaded:
         # Before the weights: what can't be honoured is refused at once.
         shared_group(chosen.group, layout, new_state(), plan.strategies)
+        check_can_compile(plan.compiled_decode, layout, new_state())
         binding = parts.bind()
         drafting = _drafting(parts, binding, settings)
         reuse = IndexedReuse(
@@ -89,7 +91,7 @@ def engine_spec(
         settings=chosen,
         trace=settings.section(TraceSettings),
         route=plan.route,
-        fast=FastRoute(plan.strategies, plan.weights, plan.compiled_decode),
+        fast=FastRoute(plan.strategies, plan.weights, plan.compiled_decode, admission.usable_bytes),
         samplers=tuple(one.value for one in manager.samplers(settings)),
         open_constraint=constraints.open,
         proposing=_proposing(parts, settings),

@@ -21,7 +21,7 @@ from phyla.engine.runner import Runner, RunnerOptions
 from phyla.engine.scheduler import Limits, Scheduler
 from phyla.engine.services import OpenConstraint, Services, no_constraints
 from phyla.engine.settings import EngineSettings
-from phyla.engine.stats import engine_stats
+from phyla.engine.stats import Counted, engine_stats
 from phyla.engine.trace import TraceSettings, open_trace
 from phyla.errors import EngineStopped
 from phyla.kv.layer_spec import RECURRENT
@@ -158,7 +158,8 @@ class Engine:
         if loop is None or loaded is None:
             return {}
         name = self._proposing(loaded).name
-        return engine_stats(self._spec, loop.counters, self._mailbox.num_waiting, loaded.reuse.stats(), name)
+        counted = Counted(loop.counters, loop.compiled_counts, self._mailbox.num_waiting)
+        return engine_stats(self._spec, counted, loaded.reuse.stats(), name)
 
     def flush_prefix_cache(self) -> Mapping[str, Any]:
         dropped: Mapping[str, Any] = self._called(self._running().reuse.flush)
@@ -267,7 +268,7 @@ class Engine:
             no_pipeline=settings.no_pipeline,
             vectorised_sampling=settings.vectorised_sampling,
             group=settings.group,
-            strategies=None if spec.fast is None else spec.fast.strategies,
+            fast=spec.fast,
             sync_first_token=spec.trace.sync,
             memory_limit_bytes=settings.memory_budget,
         )

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from phyla.engine.geometry import typical_choices
+from phyla.engine.geometry import chosen_decode, typical_choices
 
 if TYPE_CHECKING:
     from phyla.backend.strategy import Chosen, Operation, Strategies
+    from phyla.engine.compiled_step import CompiledCounts
     from phyla.model.facts import ModelFacts
     from phyla.model.load_options import WeightForm
+
+
+CompiledOption = Literal["auto", "on", "off"]
 
 
 @dataclass(frozen=True)
@@ -20,13 +24,19 @@ class FastRoute:
 
     strategies: Strategies
     weights: WeightForm = "stored"
-    compiled_decode: Literal["auto", "on", "off"] = "auto"
+    compiled_decode: CompiledOption = "auto"
+    room_bytes: int = 1 << 62
+    """Of memory, for all that MLX holds."""
+
+    def compiles(self, facts: ModelFacts, rows: int) -> bool:
+        """Whether a step of so many seats is to be traced and replayed."""
+        return chosen_decode(self.strategies, facts, rows, self.compiled_decode).name == "compiled"
 
     def choices(self, facts: ModelFacts, rows: int) -> Mapping[Operation, Chosen]:
         """What a step of so many rows computes with, at a typical length; for people."""
         return typical_choices(self.strategies, facts, rows, self.weights, self.compiled_decode)
 
-    def stats(self, facts: ModelFacts, rows: int) -> dict[str, Any]:
+    def stats(self, facts: ModelFacts, rows: int, counts: CompiledCounts) -> dict[str, Any]:
         """JSON values."""
         table = self.strategies.table
         return {
@@ -36,4 +46,5 @@ class FastRoute:
             "digest": self.strategies.digest(),
             "weights": self.weights,
             **{operation: one.name for operation, one in self.choices(facts, rows).items()},
+            "compiled": {**asdict(counts), "retraces": counts.retraces},
         }

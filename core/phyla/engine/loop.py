@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from phyla.engine import endings
+from phyla.engine.compiled_step import CompiledCounts
 from phyla.engine.counters import Counters
 from phyla.engine.mailbox import Mailbox
 from phyla.engine.opening import RowOpener
@@ -51,6 +52,11 @@ class EngineLoop:
         self._counted = Counters()
         self.counters = self._counted
         """Replaced after every unit of work; any thread may read it."""
+
+    @property
+    def compiled_counts(self) -> CompiledCounts:
+        """Of traced steps; any thread may read it."""
+        return self._runner.compiled_counts
 
     def close(self) -> None:
         """Nothing more will be computed on this thread."""

@@ -9,6 +9,7 @@ from phyla.kv.group import Group, GroupName
 
 if TYPE_CHECKING:
     from phyla.engine.row import Row
+    from phyla.kv.stacked.bay import Bay
 
 T = TypeVar("T")
 
@@ -29,6 +30,11 @@ class Party:
     @property
     def group_name(self) -> GroupName:
         return self._group.name
+
+    @property
+    def bays(self) -> Sequence[Bay]:
+        """Buffers that all rows of a step share, in the order of its axis B; none where rows keep their own."""
+        return self._group.bays
 
     @property
     def is_full(self) -> bool:

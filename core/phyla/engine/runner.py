@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import mlx.core as mx
 
 from phyla.draft.span import Observed
+from phyla.engine.compiled_step import CompiledCounts
 from phyla.engine.drawn import Drawn, draw
-from phyla.engine.grouping import GroupOption, shared_group
+from phyla.engine.fast_route import FastRoute
+from phyla.engine.forwarding import Forwarding
+from phyla.engine.grouping import GroupOption
 from phyla.engine.party import Party
 from phyla.engine.proposing import Proposing
 from phyla.engine.rounds import Rounds
@@ -23,9 +26,6 @@ from phyla.kv.row_state import RowState
 from phyla.model.binding import ModelBinding
 from phyla.model.step import Route, StepInput
 from phyla.sampling.sampler import Draw, checked_token
-
-if TYPE_CHECKING:
-    from phyla.backend.strategy import Strategies
 
 STEPS_PER_CACHE_CLEAR = 256
 """Decode steps after which MLX's allocator gives back what it hoards; the reference loop's own number."""
@@ -43,10 +43,8 @@ class RunnerOptions:
     no_pipeline: bool = False
     vectorised_sampling: bool = True
     group: GroupOption = "auto"
-    """What holds the rows of shared steps."""
-
-    strategies: Strategies | None = None
-    """What a stacked group chooses its ways of computing by."""
+    fast: FastRoute | None = None
+    """How shared steps compute; None: the plainest way."""
 
     sync_first_token: bool = False
     """Wait for the device around each row's first step, so that a trace's phases don't lend time to each other."""
@@ -97,6 +95,7 @@ class Runner:
         self._shared: Party | None = None
         """The common group: made when rows first share steps, from what their states can do."""
 
+        self._forwarding = Forwarding(binding, options.fast, options.group)
         self._num_steps = 0
         limit = options.memory_limit_bytes
         self._limit_before = None if limit is None else mx.set_memory_limit(limit)
@@ -210,11 +209,17 @@ class Runner:
         """Bytes that MLX's allocator has in use now, and had at most."""
         return mx.get_active_memory(), mx.get_peak_memory()
 
+    @property
+    def compiled_counts(self) -> CompiledCounts:
+        """Of traced steps; any thread may look."""
+        return self._forwarding.compiled_counts
+
     def close(self) -> None:
         """The thread is about to end: let MLX finish, and give back what it holds for this thread.
 
         Without it MLX now and then aborts the process at exit (seen with 0.32.4 on a CPU, 1 in 12 runs).
         """
+        self._forwarding.close()
         mx.synchronize()
         mx.clear_cache()
         mx.clear_streams()
@@ -244,7 +249,7 @@ class Runner:
             offsets=party.spread([row.num_computed for row in rows], 0),
             route=route,
         )
-        logits = self._binding.logits_of(self._binding.forward(step, party.states()).hidden, route).squeeze(0)
+        logits = self._forwarding.logits(step, party)
         party.advance((1,) * len(rows))
         for row in rows:
             if row.pending is None:
@@ -326,9 +331,7 @@ class Runner:
 
     def _party_for(self, rows: Sequence[Row]) -> Party:
         if self._shared is None:
-            options = self._options
-            group = shared_group(options.group, self._layout, rows[0].state, options.strategies)
-            self._shared = Party(group)
+            self._shared = self._forwarding.shared_party(rows[0].state)
         return self._shared
 
     def _sit_alone(self, row: Row, width: int) -> None:

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from phyla.engine.compiled_step import CompiledCounts
     from phyla.engine.counters import Counters
     from phyla.engine.engine import EngineSpec
 
 
+@dataclass(frozen=True)
+class Counted:
+    """What the engine's parts counted."""
+
+    counters: Counters
+    compiled: CompiledCounts
+    num_waiting: int
+
+
 def engine_stats(
-    spec: EngineSpec, counters: Counters, num_waiting: int, prompt_cache: Mapping[str, Any], proposing: str | None
+    spec: EngineSpec, counted: Counted, prompt_cache: Mapping[str, Any], proposing: str | None
 ) -> Mapping[str, Any]:
     """JSON values; `speculation` is None where nothing proposes. Bytes under `batch` are what running rows may come to
     store, not what they store now."""
-    settings, admission = spec.settings, spec.admission
+    settings, admission, counters = spec.settings, spec.admission, counted.counters
     is_batched = settings.batch > 1
     return {
         "batch": {
@@ -23,7 +34,7 @@ def engine_stats(
             "mode": "batch" if is_batched else "off",
             "batched": is_batched,
             "active_rows": counters.active_rows,
-            "pending_rows": num_waiting,
+            "pending_rows": counted.num_waiting,
             "submitted_rows": counters.num_submitted,
             "kv_bytes": counters.projected_bytes,
             "kv_budget_bytes": settings.kv_budget,
@@ -51,7 +62,7 @@ def engine_stats(
             "prefilled": counters.num_prefilled_tokens,
             "emitted": counters.num_emitted_tokens,
         },
-        "fast_route": None if spec.fast is None else spec.fast.stats(spec.facts, settings.batch),
+        "fast_route": None if spec.fast is None else spec.fast.stats(spec.facts, settings.batch, counted.compiled),
         "steps": {
             "decode": counters.num_steps,
             "shared": counters.num_shared_steps,

@@ -11,6 +11,7 @@ from phyla.kv.row_state import TARGET, RowState
 
 if TYPE_CHECKING:
     from phyla.kv.layer_spec import Layout
+    from phyla.kv.stacked.bay import Bay
     from phyla.kv.state import GroupState, LayerState
 
 GroupName = Literal["loop", "stacked"]
@@ -28,6 +29,11 @@ class Group(Protocol):
     @property
     def seats(self) -> Sequence[RowState | None]:
         """Who sits where on a step's axis B; None is a dead seat. Settled by `prepare`."""
+        ...
+
+    @property
+    def bays(self) -> Sequence[Bay]:
+        """Buffers that all rows of a step share, in the order of its axis B; none where rows keep their own."""
         ...
 
     def seat(self, row: RowState) -> None:
@@ -86,6 +92,10 @@ class LoopGroup:
     @property
     def seats(self) -> Sequence[RowState | None]:
         return self.rows
+
+    @property
+    def bays(self) -> Sequence[Bay]:
+        return ()
 
     def seat(self, row: RowState) -> None:
         self._rows.append(row)

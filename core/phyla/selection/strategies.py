@@ -71,6 +71,8 @@ def check_strategies(
         _check_product(forced["qmm"], facts, wanted_weights, pinned_by)
     if "attention" in forced:
         _check_attention(forced["attention"], settings, facts, layers)
+    if settings.section(SelectionSettings).compiled_decode == "on":
+        _check_compiled(settings, facts)
     return tuple(_without_effect(frozenset(forced), settings, facts, layers))
 
 
@@ -93,17 +95,20 @@ def _check_attention(name: str, settings: Settings, facts: ModelFacts, layers: t
     if not _reached(facts, layers):
         scheme = layers[attending[0].index].identity
         raise UsageError(f"{asked}: KV scheme '{scheme}' attends in its own way. Use --kv-scheme plain.")
-    if name == "fused" and settings.section(EngineSettings).batch > 1:
+    if name == "fused":
         raise UsageError(
             f"{asked}: without a mask, rows of different lengths would see what lies behind the end of the shorter "
-            "ones. Use fused_mask, grouped or loop, or --batch 1."
+            "ones. Use fused_mask, grouped or loop."
         )
     capped = next((layer for layer in attending if layer.softcap is not None), None)
-    if name in ("fused", "fused_mask") and capped is not None:
+    if name == "fused_mask" and capped is not None:
         raise UsageError(
             f"{asked}: the scores of layer {capped.index} are capped at {capped.softcap:g}, which no fused kernel "
             "does. Use grouped or loop."
         )
+    group = settings.section(EngineSettings).group
+    if group != "auto" and (name == "loop") != (group == "loop"):
+        raise RefusedCombination(f"{asked} excludes --group {group}. Leave one of them away.")
     if name == "loop" and settings.section(SelectionSettings).compiled_decode == "on":
         raise RefusedCombination(
             f"{asked} can't be traced, since every step has other shapes: --compiled-decode on excludes it. "
@@ -111,13 +116,32 @@ def _check_attention(name: str, settings: Settings, facts: ModelFacts, layers: t
         )
 
 
+def _check_compiled(settings: Settings, facts: ModelFacts) -> None:
+    if not facts.can_cut_forward:
+        raise UsageError(
+            f"--compiled-decode on: models of family '{facts.family}' run whole, over caches of their own that can't "
+            "be traced over. Leave it away."
+        )
+    if settings.section(EngineSettings).group == "loop":
+        raise RefusedCombination(
+            "--compiled-decode on traces over buffers that rows share, which --group loop excludes. Leave one away."
+        )
+
+
 def _without_effect(
     forced: frozenset[Operation], settings: Settings, facts: ModelFacts, layers: tuple[KVScheme, ...]
 ) -> Iterator[str]:
+    options = settings.section(SelectionSettings)
+    is_never_fast = options.route == "exact" or (
+        options.route == "auto" and settings.section(EngineSettings).batch == 1
+    )
+    why = "--route exact" if options.route == "exact" else "--batch 1"
+    if options.compiled_decode == "on" and is_never_fast:
+        yield f"--compiled-decode on has no effect: {why} computes as mlx-lm does."
     if not forced:
         return
-    if settings.section(SelectionSettings).route == "exact":
-        yield "--strategy has no effect: --route exact computes as mlx-lm does."
+    if is_never_fast:
+        yield f"--strategy has no effect: {why} computes as mlx-lm does."
     encoded = [layer.index for layer in _attending(facts) if layers[layer.index].name != PLAIN_NAME]
     if encoded and forced & {"attention", "append"}:
         yield f"--strategy doesn't reach layers {_listed(encoded)}: their KV scheme attends in its own way."

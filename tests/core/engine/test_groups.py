@@ -14,6 +14,9 @@ from phyla.testing.family import random_tokens
 from phyla.testing.row_equality import Joining
 
 GREEDY = SamplingParams(ignore_eos=True)
+UNHURRIED: Mapping[str, Any] = {"step_ms": 1e6}
+"""A prompt is read in one piece, however slow the machine is: who meets whom is then decided by tokens alone."""
+
 EDGES = (1, 30, 215, 223, 224, 225, 240)
 """Prompts around the edge of the smallest bay, which the shorter of them cross while they decode."""
 
@@ -46,7 +49,7 @@ def said(spec: EngineSpec, lengths: tuple[int, ...] = EDGES, num_tokens: int = 2
 
 @pytest.mark.parametrize("layers", ["FF", "SFS", "RRF"])
 def test_rows_that_cross_the_edges_of_bays_get_what_they_get_in_a_loop(layers: str, bays_seen: list) -> None:
-    stacked, steps = said(toy_spec(layers, {"group": "stacked"}))
+    stacked, steps = said(toy_spec(layers, {"group": "stacked"} | UNHURRIED))
     looped, _ = said(toy_spec(layers, {"group": "loop"}))
     assert [one.ids for one in stacked] == [one.ids for one in looped]
     assert steps["stacked"] >= len(bays_seen) > 0
@@ -56,7 +59,7 @@ def test_rows_that_cross_the_edges_of_bays_get_what_they_get_in_a_loop(layers: s
 
 
 def test_a_long_row_sits_apart_from_short_ones(bays_seen: list) -> None:
-    stacked, _ = said(toy_spec("SRF", {"group": "stacked"}), (700, 5, 9, 690))
+    stacked, _ = said(toy_spec("SRF", {"group": "stacked"} | UNHURRIED), (700, 5, 9, 690))
     looped, _ = said(toy_spec("SRF", {"group": "loop"}), (700, 5, 9, 690))
     assert [one.ids for one in stacked] == [one.ids for one in looped]
     assert [(768, 2, 2), (256, 2, 2)] in bays_seen

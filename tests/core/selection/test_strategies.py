@@ -76,6 +76,9 @@ def test_a_forced_product_decides_the_weight_form(packed: PluginManager, backend
             RefusedCombination,
             "--compiled-decode on excludes it",
         ),
+        ("toy", {"strategy": "attention=loop", "group": "stacked"}, RefusedCombination, "excludes --group stacked"),
+        ("toy", {"strategy": "attention=grouped", "group": "loop"}, RefusedCombination, "excludes --group loop"),
+        ("toy", {"compiled_decode": "on", "group": "loop"}, RefusedCombination, "--group loop excludes"),
     ],
 )
 def test_a_strategy_that_cannot_run_is_refused_with_the_reason(
@@ -90,12 +93,11 @@ def test_a_strategy_that_cannot_run_is_refused_with_the_reason(
         select(reference, packed, filled(**flags), backend)
 
 
-@pytest.mark.parametrize("name", ["fused_mask", "fused"])
-def test_no_fused_kernel_caps_scores(name: str, backend: BackendFacts) -> None:
+def test_no_fused_kernel_caps_scores(backend: BackendFacts) -> None:
     manager = PluginManager()
     manager.register("capped", Declaring(openers=[shelf(toy=TOY)], families=[CappedFamily()], schemes=[PLAIN]))
     with pytest.raises(UsageError, match="layer 0 are capped at 50"):
-        select("toy", manager, filled(strategy=f"attention={name}", batch=1), backend)
+        select("toy", manager, filled(strategy="attention=fused_mask"), backend)
     assert select("toy", manager, filled(strategy="attention=grouped"), backend).strategies.forced
 
 
@@ -133,6 +135,22 @@ def test_auto_falls_back_to_stored_weights_with_figures(packed: PluginManager, b
 def test_the_identity_knows_the_tables(packed: PluginManager, backend: BackendFacts) -> None:
     settings = [filled(), filled(strategy="attention=grouped"), filled(strategy="append=slices")]
     assert len({select("toy", packed, one, backend).identity.digest() for one in settings}) == 3
+
+
+def test_a_family_that_runs_whole_cannot_be_compiled(backend: BackendFacts) -> None:
+    class WholeFamily(ToyFamily):
+        def describe(self, checkpoint: Any) -> ModelFacts:
+            return replace(super().describe(checkpoint), can_cut_forward=False)
+
+    manager = PluginManager()
+    manager.register("whole", Declaring(openers=[shelf(toy=TOY)], families=[WholeFamily()], schemes=[PLAIN]))
+    with pytest.raises(UsageError, match="family 'toy' run whole"):
+        select("toy", manager, filled(compiled_decode="on"), backend)
+
+
+def test_compiling_says_where_it_has_no_effect(manager: PluginManager, backend: BackendFacts) -> None:
+    plan = select("toy", manager, filled(compiled_decode="on", batch=1), backend)
+    assert "--compiled-decode on has no effect: --batch 1 computes as mlx-lm does." in plan.notices
 
 
 def test_compiling_takes_a_word(manager: PluginManager, backend: BackendFacts) -> None:

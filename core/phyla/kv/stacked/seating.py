@@ -54,8 +54,12 @@ class Seating:
         return self._made("starts", lambda: mx.array(self.num_tokens, dtype=mx.int32))
 
     def follow(self, starts: mx.array) -> None:
-        """Derive everything from this (B,) array until the seating moves: a traced step's own input."""
+        """Derive everything from this (B,) array until `unfollow`: a traced step's own input."""
         self._derived = {"starts": starts}
+
+    def unfollow(self) -> None:
+        """The step is traced: forget its arrays, which have no numbers."""
+        self._derived = {}
 
     def place(self, seat: int, num_tokens: int | None) -> None:
         """The seat is taken by a row of so many tokens, or is dead from now on (None)."""

@@ -1,0 +1,78 @@
+"""From a step to its logits: built anew, or replayed from a trace where that is faster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from phyla.engine.compiled_step import CompiledCounts, CompiledSteps
+from phyla.engine.grouping import GroupOption, shared_group, why_not_stacked
+from phyla.engine.party import Party
+from phyla.errors import UsageError
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+    from phyla.engine.fast_route import CompiledOption, FastRoute
+    from phyla.kv.layer_spec import Layout
+    from phyla.kv.row_state import RowState
+    from phyla.model.binding import ModelBinding
+    from phyla.model.step import StepInput
+
+
+def check_can_compile(asked: CompiledOption, layout: Layout, row: RowState) -> None:
+    """Refuse compiled steps that were asked for where a model has no buffers to trace over.
+
+    Args:
+        asked: `--compiled-decode`.
+        layout: the target's layers.
+        row: resident.
+
+    Raises:
+        UsageError: a layer can't be stacked; says which.
+    """
+    reason = why_not_stacked(layout, row) if asked == "on" else None
+    if reason is not None:
+        raise UsageError(f"--compiled-decode on can't run here: {reason} Leave it away.")
+
+
+class Forwarding:
+    """Belongs to the engine thread.
+
+    Args:
+        binding: the model.
+        fast: how shared steps compute; None: the plainest way.
+        group: how rows that share steps are stored.
+    """
+
+    def __init__(self, binding: ModelBinding, fast: FastRoute | None, group: GroupOption) -> None:
+        self._binding = binding
+        self._group = group
+        self._strategies = None if fast is None else fast.strategies
+        self._compiled: CompiledSteps | None = None
+        if fast is not None:
+            is_wanted = fast.compiles
+            facts = binding.facts
+            self._compiled = CompiledSteps(binding, lambda rows: is_wanted(facts, rows), fast.room_bytes)
+
+    @property
+    def compiled_counts(self) -> CompiledCounts:
+        """Of traced steps; any thread may look."""
+        compiled = self._compiled
+        return CompiledCounts() if compiled is None else compiled.counts
+
+    def shared_party(self, like: RowState) -> Party:
+        """An empty common group for rows like this resident one."""
+        return Party(shared_group(self._group, self._binding.facts.layout, like, self._strategies))
+
+    def logits(self, step: StepInput, party: Party) -> mx.array:
+        """(B, V) logits of a decode step; nothing is evaluated unless a trace has to be tried."""
+        states = party.states()
+        if self._compiled is not None and step.route == "fast":
+            replayed = self._compiled.run(step, party.bays, states)
+            if replayed is not None:
+                return replayed
+        return self._binding.logits_of(self._binding.forward(step, states).hidden, step.route).squeeze(0)
+
+    def close(self) -> None:
+        """Traces hold the weights: let go of them."""
+        self._compiled = None

@@ -1,0 +1,275 @@
+"""A traced decode step: the tokens of the step that is built anew, one trace per shape, and a way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from phyla.backend.strategy import Strategies, parse_forced, shipped_table
+from phyla.engine.compiled_step import CompiledCounts, CompiledSteps
+from phyla.engine.fast_route import FastRoute
+from phyla.engine.forwarding import check_can_compile
+from phyla.errors import UsageError
+from phyla.kv.group import LoopGroup
+from phyla.kv.row_state import RowState
+from phyla.kv.stacked.group import StackedGroup
+from phyla.model.binding import ModelBinding
+from phyla.model.step import StepInput
+from phyla.request import SamplingParams
+from phyla.testing.close import assert_close
+from phyla.testing.engines import a_request, running, toy_spec
+from phyla.testing.family import random_tokens
+from phyla.testing.stepping import plain_state
+from phyla.testing.toy import toy_binding
+
+LAYERS = "SRF"
+PLENTY = 1 << 60
+
+
+@pytest.fixture(scope="module")
+def binding() -> ModelBinding:
+    """A layer of each kind that stacks."""
+    return toy_binding(LAYERS)
+
+
+@dataclass
+class Row:
+    """A row and what it said."""
+
+    state: RowState
+    tokens: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Stepping:
+    """Rows in a stacked group, decoded greedily by traced steps or by steps that are built anew."""
+
+    binding: ModelBinding
+    steps: CompiledSteps | None = None
+    rows: list[Row] = field(default_factory=list)
+    logits: list[mx.array] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.group = StackedGroup(self.binding.facts.layout)
+
+    def join(self, num_prompt: int) -> None:
+        """A row that has read its prompt."""
+        layout = self.binding.facts.layout
+        alone, state = LoopGroup(layout), RowState.fresh(layout, plain_state)
+        alone.seat(state)
+        ids = random_tokens(num_prompt, 256, seed=num_prompt)
+        step = StepInput(mx.array([ids], dtype=mx.int32), (num_prompt,), (0,), route="fast")
+        hidden = self.binding.forward(step, alone.states()).hidden
+        mx.eval(hidden, [array for layer in alone.states() for array in layer.evaluate()])
+        state.record(ids)
+        alone.stand(state)
+        self.group.seat(state)
+        self.rows.append(Row(state, [ids[-1]]))
+
+    def leave(self, index: int) -> None:
+        self.group.stand(self.rows.pop(index).state)
+
+    def step(self, num_steps: int = 1) -> None:
+        for _ in range(num_steps):
+            self.group.prepare(1)
+            seats = self.group.seats
+            by_state = {id(row.state): row for row in self.rows}
+            here = [None if state is None else by_state[id(state)] for state in seats]
+            counts = tuple(int(row is not None) for row in here)
+            offsets = tuple(held for bay in self.group.bays for held in bay.num_tokens)
+            ids = mx.array([[0 if row is None else row.tokens[-1]] for row in here], dtype=mx.int32)
+            logits = self._logits(StepInput(ids, counts, offsets, route="fast"))
+            mx.eval(logits, [array for layer in self.group.states() for array in layer.evaluate()])
+            self.group.advance(counts)
+            self.logits.append(logits[mx.array([place for place, row in enumerate(here) if row is not None])])
+            for place, row in enumerate(here):
+                if row is not None:
+                    row.tokens.append(int(np.array(mx.argmax(logits[place]))))
+
+    def _logits(self, step: StepInput) -> mx.array:
+        if self.steps is not None:
+            traced = self.steps.run(step, self.group.bays, self.group.states())
+            if traced is not None:
+                return traced
+        hidden = self.binding.forward(step, self.group.states()).hidden
+        return self.binding.logits_of(hidden, "fast")[0]
+
+
+def tracing(binding: ModelBinding, **changes: Any) -> CompiledSteps:
+    options: dict[str, Any] = {"is_wanted": lambda seats: True, "room_bytes": PLENTY} | changes
+    return CompiledSteps(binding, **options)
+
+
+def company(run: Stepping) -> None:
+    """Rows join, leave, leave dead seats, and outgrow the smallest bay."""
+    run.join(5)
+    run.step(2)
+    run.join(218)
+    run.step(3)
+    run.join(9)
+    run.step(3)
+    run.leave(0)
+    run.step(5)
+    run.join(7)
+    run.step(2)
+
+
+def test_a_traced_step_gives_what_one_that_is_built_anew_gives(binding: ModelBinding) -> None:
+    traced, anew = Stepping(binding, tracing(binding)), Stepping(binding)
+    company(traced)
+    company(anew)
+    assert [row.tokens for row in traced.rows] == [row.tokens for row in anew.rows]
+    for got, expected in zip(traced.logits, anew.logits, strict=True):
+        assert_close(got, expected, atol=2e-5, why="float32, fused element-wise kernels")
+    assert traced.steps is not None
+    counts = traced.steps.counts
+    assert (counts.steps, counts.failures, counts.too_large) == (15, 0, 0)
+    # Seats and capacities decide the shape; who sits in them, and who is gone, doesn't.
+    assert counts.traces == counts.shapes < 7
+    assert counts.retraces == 0
+
+
+def test_ids_of_another_dtype_meet_the_same_trace(binding: ModelBinding) -> None:
+    run = Stepping(binding, tracing(binding))
+    run.join(5)
+    run.step(2)
+    assert run.steps is not None
+    step = StepInput(mx.array([[3]], dtype=mx.uint32), (1,), (7,), route="fast")
+    assert run.steps.run(step, run.group.bays, run.group.states()) is not None
+    assert (run.steps.counts.traces, run.steps.counts.shapes) == (1, 1)
+
+
+def test_a_trace_holds_no_buffers(binding: ModelBinding) -> None:
+    run = Stepping(binding, tracing(binding))
+    run.join(5)
+    run.step(2)
+    owned = run.group.owned_bytes
+    run.logits.clear()
+    mx.synchronize()
+    before = mx.get_active_memory()
+    run.leave(0)
+    mx.synchronize()
+    # What the row takes with it is small beside the buffer that it leaves.
+    assert before - mx.get_active_memory() > 0.8 * owned
+
+
+def test_a_replayed_step_writes_into_the_buffers_it_was_given(binding: ModelBinding) -> None:
+    run = Stepping(binding, tracing(binding))
+    run.join(1000)
+    run.step(3)
+    mx.synchronize()
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    run.step(1)
+    full = run.group.bays[0].layers[2].owned_bytes
+    # Keys and values of the full layer aren't copied: one of the two would be half of this.
+    assert mx.get_peak_memory() - before < full // 4
+
+
+@pytest.fixture
+def failing() -> Callable[[int], ModelBinding]:
+    """A model whose traced step fails at a layer."""
+
+    def make(at: int) -> ModelBinding:
+        made = toy_binding(LAYERS)
+        layer = made.layer
+
+        def fails(index: int, hidden: mx.array, step: StepInput, states: Any) -> mx.array:
+            if index == at and isinstance(step.offsets, mx.array):
+                raise RuntimeError("no kernel for that")
+            return layer(index, hidden, step, states)
+
+        made.layer = fails  # type: ignore[method-assign]
+        return made
+
+    return make
+
+
+@pytest.mark.parametrize("at", range(len(LAYERS)))
+def test_a_step_that_cannot_be_traced_is_built_anew_and_so_are_all_after_it(
+    failing: Callable[[int], ModelBinding], binding: ModelBinding, at: int
+) -> None:
+    broken = failing(at)
+    tried, anew = Stepping(broken, tracing(broken)), Stepping(binding)
+    company(tried)
+    company(anew)
+    assert [row.tokens for row in tried.rows] == [row.tokens for row in anew.rows]
+    for got, expected in zip(tried.logits, anew.logits, strict=True):
+        assert mx.array_equal(got, expected)
+    assert tried.steps is not None
+    assert tried.steps.counts == CompiledCounts(
+        shapes=1, traces=1, failures=1, failure="RuntimeError: no kernel for that"
+    )
+
+
+def test_a_first_step_that_fails_when_it_is_run_gives_the_buffers_back(binding: ModelBinding) -> None:
+    def broken(step: Any) -> Any:
+        def run(*arrays: Any) -> Any:
+            step(*arrays)
+            raise MemoryError("no memory for a second copy")
+
+        return run
+
+    tried, anew = Stepping(binding, tracing(binding, compile=broken)), Stepping(binding)
+    company(tried)
+    company(anew)
+    assert [row.tokens for row in tried.rows] == [row.tokens for row in anew.rows]
+    assert tried.steps is not None
+    assert (tried.steps.counts.failures, tried.steps.counts.steps) == (1, 0)
+
+
+def test_without_room_for_a_second_copy_nothing_is_traced(binding: ModelBinding) -> None:
+    run = Stepping(binding, tracing(binding, room_bytes=0))
+    run.join(5)
+    run.step(3)
+    assert run.steps is not None
+    assert run.steps.counts == CompiledCounts(too_large=3)
+
+
+def fast_route(compiled: Any, force: str = "auto") -> FastRoute:
+    return FastRoute(Strategies(shipped_table("cpu"), parse_forced(force)), compiled_decode=compiled)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fast", "is_replayed"),
+    [
+        ({"group": "stacked"}, fast_route("on"), True),
+        ({"group": "stacked"}, fast_route("off"), False),
+        ({"group": "stacked"}, fast_route("auto"), False),
+        ({"group": "loop"}, fast_route("on"), False),
+        ({}, fast_route("off", "attention=loop"), False),
+        ({}, fast_route("off", "attention=fused_mask,append=slices"), False),
+    ],
+)
+def test_an_engine_gives_the_same_tokens_whatever_its_fast_route(
+    settings: dict[str, Any], fast: FastRoute, is_replayed: bool
+) -> None:
+    requests = [
+        a_request(f"row-{length}", random_tokens(length, 512, seed=length), 12, SamplingParams(ignore_eos=True))
+        for length in (3, 30)
+    ]
+
+    def said(spec: Any) -> tuple[list[list[int]], Any]:
+        with running(spec) as (engine, log):
+            for request in requests:
+                engine.submit(request)
+            return [log.wait(request.request_id).ids for request in requests], engine.stats()["fast_route"]
+
+    plain, nothing = said(toy_spec(LAYERS, {"group": "loop"}))
+    got, stats = said(toy_spec(LAYERS, settings, fast=fast))
+    assert (got, nothing) == (plain, None)
+    compiled = stats["compiled"]
+    assert (compiled["steps"] > 0, compiled["retraces"], compiled["failures"]) == (is_replayed, 0, 0)
+    assert compiled["traces"] == compiled["shapes"]
+
+
+def test_a_model_that_cannot_be_stacked_refuses_compiled_steps() -> None:
+    layout = toy_binding("LF").facts.layout
+    row = RowState.fresh(layout, plain_state)
+    check_can_compile("auto", layout, row)
+    with pytest.raises(UsageError, match=r"--compiled-decode on can't run here: layer 0 \(latent\)"):
+        check_can_compile("on", layout, row)
