@@ -39,13 +39,13 @@ class BridgedBinding(ModelBinding):
         self._model = model
 
     def embed(self, step: StepInput) -> mx.array:
-        """The ids as they are, (1, B*L, 1): the model embeds them itself."""
-        return step.ids.reshape(1, -1, 1)
+        """The ids as they are, (B*L, 1): the model embeds them itself."""
+        return step.ids.reshape(-1, 1)
 
     def layer(self, index: int, hidden: mx.array, step: StepInput, states: LayerStates) -> mx.array:
-        """The whole model: (1, B*L, 1) ids to (1, B*L, V) logits."""
+        """The whole model: (B*L, 1) ids to (B*L, V) logits."""
         logits: mx.array = states[index].advance(self._model, step.ids, step.num_real)
-        return logits
+        return logits.squeeze(0)
 
     def head(self, hidden: mx.array) -> mx.array:
         return hidden

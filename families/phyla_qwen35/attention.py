@@ -43,7 +43,7 @@ class GatedAttention:
     num_kv_heads: int
 
     def __call__(self, hidden: mx.array, step: StepInput, cache: KeyValueCache) -> mx.array:
-        """(1, B*L, E) in and out; this step's keys and values are appended to `cache`."""
+        """(B*L, E) in and out; this step's keys and values are appended to `cache`."""
         queries, keys, values = self.qkv(hidden, step.route)
         queries, gates = mx.split(split_heads(queries, step, self.num_heads), 2, axis=-1)
         queries = self._positioned(self.q_norm(queries), step)

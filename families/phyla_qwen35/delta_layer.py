@@ -176,16 +176,17 @@ class GatedDeltaLayer:
         self.out = out
 
     def __call__(self, hidden: mx.array, step: StepInput, cache: RecurrentCache) -> mx.array:
-        """(1, B*L, E) in and out; `cache` moves on by this step."""
+        """(B*L, E) in and out; `cache` moves on by this step."""
         B, L = step.num_rows, step.width
-        parts = [part.reshape(B, L, -1) for part in self.inputs(hidden, step.route)]
-        mixed, gate, rate, decay = parts
+        mixed, gate, rate, decay = self.inputs(hidden, step.route)
         # The exact route computes what mlx-lm does, position by position.
         is_chunked = step.route == "fast" and L >= CHUNKED_FROM
         run = self.recurrence.chunked if is_chunked else self.recurrence.recurrent
-        mixed_over = cache.advance({MIXED: mixed, DECAY: decay, RATE: rate}, run, step.num_real)
+        given = {MIXED: mixed, DECAY: decay, RATE: rate}
+        by_row = {name: one.reshape(B, L, one.shape[-1]) for name, one in given.items()}
+        mixed_over = cache.advance(by_row, run, step.num_real)
         gated = self.recurrence.kernels.gated(gate.reshape(mixed_over.shape), self.norm(mixed_over))
-        return self.out(gated.reshape(1, B * L, -1), step.route)
+        return self.out(gated.reshape(B * L, -1), step.route)
 
 
 def _silu(x: mx.array) -> mx.array:

@@ -42,7 +42,8 @@ class ModelBinding(ABC):
     """What a family's `bind` returns. Lives on the engine thread.
 
     A family gives `embed`, `layer` and `head`; `start` loops over the layers, records taps and cuts spans.
-    Hidden rows are (1, B*L, E) throughout, so that each projection runs once over all tokens of the step.
+    Hidden rows are matrices, (B*L, E), so that each projection runs once over all tokens of the step and is one
+    operation: with an axis in front, MLX takes it off and puts it back around every product.
     """
 
     def __init__(self, facts: ModelFacts) -> None:
@@ -54,11 +55,11 @@ class ModelBinding(ABC):
 
     @abstractmethod
     def embed(self, step: StepInput) -> mx.array:
-        """Embeddings of `step.ids`, overlay applied: (1, B*L, E)."""
+        """Embeddings of `step.ids`, overlay applied: (B*L, E)."""
 
     @abstractmethod
     def layer(self, index: int, hidden: mx.array, step: StepInput, states: LayerStates) -> mx.array:
-        """Layer `index`: (1, B*L, E) in and out. Reads and appends `states[index]`."""
+        """Layer `index`: (B*L, E) in and out. Reads and appends `states[index]`."""
 
     @abstractmethod
     def head(self, hidden: mx.array) -> mx.array:
@@ -118,7 +119,7 @@ class LayerwiseForward:
     @property
     def output(self) -> StepOutput:
         assert self.done, "the forward hasn't run all its layers"
-        return StepOutput(hidden=wanted_rows(self._hidden, self._step), taps=self._taps)
+        return StepOutput(hidden=wanted_rows(self._hidden, self._step)[None], taps=self._taps)
 
     def advance(self, num_layers: int) -> list[mx.array]:
         layout = self._binding.facts.layout
@@ -141,22 +142,23 @@ class LayerwiseForward:
     def _record_taps(self, index: int) -> None:
         for tap in self._step.taps:
             if tap.layer == index:
-                self._taps[tap] = self._hidden if tap.norm == "pre" else self._binding.final_norm(self._hidden)
+                hidden = self._hidden if tap.norm == "pre" else self._binding.final_norm(self._hidden)
+                self._taps[tap] = hidden[None]
 
 
 def wanted_rows(hidden: mx.array, step: StepInput) -> mx.array:
-    """The rows of (1, B*L, E) that the step asked for; by default each row's last real position.
+    """The rows of (B*L, E) that the step asked for; by default each row's last real position.
 
     A dead seat gives its first position, so that the shape depends on B alone.
     """
     if step.wanted is not None:
-        return hidden[:, step.wanted]
+        return hidden[step.wanted]
     if step.width == 1:
         return hidden
     if step.num_rows == 1:
         last = step.num_real[0] - 1
-        return hidden[:, last : last + 1]
+        return hidden[last : last + 1]
     import mlx.core as mx
 
     flat = [row * step.width + max(num_real - 1, 0) for row, num_real in enumerate(step.num_real)]
-    return hidden[:, mx.array(flat, dtype=mx.int32)]
+    return hidden[mx.array(flat, dtype=mx.int32)]

@@ -21,7 +21,7 @@ class DecoderBlock(Protocol):
     """One layer of a family: what its paper calls a block."""
 
     def __call__(self, hidden: mx.array, step: StepInput, states: LayerStates, index: int) -> mx.array:
-        """(1, B*L, E) in and out; reads and appends `states[index]`."""
+        """(B*L, E) in and out; reads and appends `states[index]`."""
         ...
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def split_heads(x: mx.array, step: StepInput, num_heads: int) -> mx.array:
-    """(1, B*L, heads*D) to (B, L, heads, D), which `heads_first` then turns round.
+    """(..., heads*D) of B*L positions to (B, L, heads, D), which `heads_first` then turns round.
 
     With one position there is nothing to turn, and a decode step is mostly the number of its operations: it gets
     (B, heads, 1, D) at once.
@@ -33,11 +33,11 @@ def heads_first(heads: mx.array, step: StepInput) -> mx.array:
 
 
 def merge_heads(x: mx.array) -> mx.array:
-    """(B, heads, L, D) to (1, B*L, heads*D)."""
+    """(B, heads, L, D) to (B*L, heads*D)."""
     num_rows, num_heads, width, head_dim = x.shape
     if width == 1:
-        return x.reshape(1, num_rows, num_heads * head_dim)
-    return x.transpose(0, 2, 1, 3).reshape(1, num_rows * width, num_heads * head_dim)
+        return x.reshape(num_rows, num_heads * head_dim)
+    return x.transpose(0, 2, 1, 3).reshape(num_rows * width, num_heads * head_dim)
 
 
 class Attention:
@@ -83,7 +83,7 @@ class Attention:
         self.output_gate = output_gate
 
     def __call__(self, hidden: mx.array, step: StepInput, cache: KeyValueCache) -> mx.array:
-        """(1, B*L, E) in and out; this step's keys and values are appended to `cache`."""
+        """(B*L, E) in and out; an axis in front is dropped. This step's keys and values are appended to `cache`."""
         queries, keys, values = self.qkv(hidden, step.route)
         queries = split_heads(queries, step, self.num_heads)
         gates: mx.array | None = None

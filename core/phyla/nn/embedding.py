@@ -41,11 +41,11 @@ class Embedding:
 
 
 def embed_step(embedding: Embedding, step: StepInput, scale: mx.array | None = None) -> mx.array:
-    """Embeddings of a step's ids, times `scale`, with its overlay laid over them: (1, B*L, E).
+    """Embeddings of a step's ids, times `scale`, with its overlay laid over them: (B*L, E).
 
     Overlay rows come scaled already.
     """
-    hidden = embedding(step.ids.reshape(1, -1))
+    hidden = embedding(step.ids.reshape(-1))
     if scale is not None:
         hidden = hidden * scale
     return hidden if step.overlay is None else _overlaid(hidden, step.overlay)
@@ -54,5 +54,5 @@ def embed_step(embedding: Embedding, step: StepInput, scale: mx.array | None = N
 def _overlaid(hidden: mx.array, overlay: Overlay) -> mx.array:
     # A copy, not an assignment: the embeddings may be an array that someone else holds.
     covered = mx.array(hidden)
-    covered[:, overlay.token_indices] = overlay.embeddings.astype(hidden.dtype)
+    covered[overlay.token_indices] = overlay.embeddings.astype(hidden.dtype)
     return covered

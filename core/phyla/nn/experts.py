@@ -89,7 +89,7 @@ class GatedExperts:
         self.activation = activation
 
     def __call__(self, x: mx.array, chosen: mx.array) -> mx.array:
-        """(1, B*L, E) and (1, B*L, k) to (1, B*L, k, E)."""
+        """(..., E) and (..., k) to (..., k, E)."""
         if chosen.size < SORT_FROM:
             return self._by_choice(x[..., None, None, :], chosen, is_sorted=False).squeeze(-2)
         num_choices = chosen.shape[-1]

@@ -28,7 +28,7 @@ class GatedMLP:
         self.activation = activation
 
     def __call__(self, x: mx.array, route: Route) -> mx.array:
-        """(1, B*L, E) in and out."""
+        """(..., E) in and out."""
         gate, up = self.gate_up(x, route)
         return self.down(self.activation(gate, up), route)
 

@@ -32,7 +32,7 @@ class SoftmaxRouter:
     """The shares of the chosen experts are made to sum to one."""
 
     def __call__(self, x: mx.array) -> tuple[mx.array, mx.array]:
-        """(1, B*L, E) to expert ids and their shares, each (1, B*L, k)."""
+        """(..., E) to expert ids and their shares, each (..., k)."""
         shares = mx.softmax(self.scores(x), axis=-1, precise=True)
         chosen = mx.argpartition(shares, kth=-self.num_chosen, axis=-1)[..., -self.num_chosen :]
         shares = mx.take_along_axis(shares, chosen, axis=-1)
@@ -59,7 +59,7 @@ class SharedExpertMLP:
         self.shared_gate = shared_gate
 
     def __call__(self, x: mx.array, route: Route) -> mx.array:
-        """(1, B*L, E) in and out."""
+        """(..., E) in and out."""
         chosen, shares = self.router(x)
         routed = (self.experts(x, chosen) * shares[..., None]).sum(axis=-2)
         return routed + mx.sigmoid(self.shared_gate(x)) * self.shared(x, route)

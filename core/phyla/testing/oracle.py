@@ -39,6 +39,15 @@ class MlxLmOracle:
         self.folder = folder
         self.model, self.config = load_model(folder)
 
+    def built(self, prompt: Sequence[int]) -> mx.array:
+        """(1, 1, V): logits of one step behind a prompt, unevaluated: the graph that the host builds for it."""
+        from mlx_lm.models.cache import make_prompt_cache
+
+        cache = make_prompt_cache(self.model)
+        mx.eval(self.model(mx.array([prompt]), cache=cache), [layer.state for layer in cache])
+        logits: mx.array = self.model(mx.array([prompt[-1:]]), cache=cache)
+        return logits
+
     def greedy(
         self,
         prompt: Sequence[int],

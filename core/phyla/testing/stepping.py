@@ -113,6 +113,12 @@ class Stepper:
             start += size
         return logits
 
+    def built(self, prompt: Sequence[int]) -> mx.array:
+        """(1, 1, V): logits of one step behind a lone row's prompt, unevaluated: the graph the host builds for it."""
+        self.step([prompt])
+        output = self.binding.forward(self._input([prompt[-1:]], "exact", 1), self.group.states())
+        return self.binding.head(output.hidden)
+
     def _input(self, tokens: Sequence[Sequence[int]], route: Route, width: int) -> StepInput:
         return StepInput(
             ids=mx.array([[*own, *[0] * (width - len(own))] for own in tokens], dtype=mx.int32),

@@ -34,6 +34,7 @@ class Bridge:
     family = BRIDGE
     stepwise_bounds: ClassVar = {"mlxlm": 5e-5}
     chunk = 128
+    num_extra_operations = 2  # The axis that mlx-lm's model has in front, taken off and put back.
 
     def reference(self, folder, tokens):
         return MlxLmOracle(folder).logits(tokens)

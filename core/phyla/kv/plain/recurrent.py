@@ -133,8 +133,10 @@ class RecurrentState:
     def _run(self, step: _Step, num_real: int) -> mx.array:
         outputs, folded = step.recurrence(step.inputs, self._folded, (num_real,))
         if num_real > 0:
-            # Contiguous: the tail of a long prefill's inputs would otherwise keep all of them alive.
-            self._folded = {name: mx.contiguous(one) for name, one in folded.items()}
+            # Contiguous: the tail of a long prefill's inputs would otherwise keep all of them alive. Of one position
+            # there is hardly more than the tail.
+            is_long = next(iter(step.inputs.values())).shape[1] > 1
+            self._folded = {name: mx.contiguous(one) for name, one in folded.items()} if is_long else folded
             self._num_tokens += num_real
         return outputs
 

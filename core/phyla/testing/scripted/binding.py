@@ -73,7 +73,7 @@ class ScriptedBinding(ModelBinding):
         seen = StepSeen(step.width, step.num_real, step.route)
         self._on_step(seen)
         self.steps.append(seen)
-        return mx.zeros((1, step.num_rows * step.width, 1))
+        return mx.zeros((step.num_rows * step.width, 1))
 
     def layer(self, index: int, hidden: mx.array, step: StepInput, states: LayerStates) -> mx.array:
         ids: list[list[int]] = step.ids.tolist()  # type: ignore[assignment]
@@ -81,7 +81,7 @@ class ScriptedBinding(ModelBinding):
         answers = [
             self._answers(history, count, step.width) for history, count in zip(histories, step.num_real, strict=True)
         ]
-        return mx.array(answers, dtype=mx.float32).reshape(1, -1, 1)
+        return mx.array(answers, dtype=mx.float32).reshape(-1, 1)
 
     def head(self, hidden: mx.array) -> mx.array:
         distance = mx.abs(mx.arange(self.facts.vocab_size) - hidden)

@@ -25,7 +25,7 @@ class GatedRecurrence:
         self._out = out
 
     def __call__(self, hidden: mx.array, step: StepInput, cache: RecurrentCache) -> mx.array:
-        """(1, B*L, E) in and out."""
+        """(B*L, E) in and out."""
         shape = (step.num_rows, step.width, hidden.shape[-1])
         inputs = {
             "decay": mx.sigmoid(self._decay(hidden)).reshape(shape),
@@ -73,7 +73,7 @@ class LatentAttention:
         self._latent_size = config.latent_size
 
     def __call__(self, hidden: mx.array, step: StepInput, cache: LatentCache) -> mx.array:
-        """(1, B*L, E) in and out; this step's latents are appended to `cache`."""
+        """(B*L, E) in and out; this step's latents are appended to `cache`."""
         latent = heads_first(split_heads(self._latent(hidden), step, 1), step)
         k_rope = heads_first(split_heads(self._k_rope(hidden), step, 1), step)
         queries = heads_first(split_heads(self._queries(hidden), step, self._num_heads), step)
