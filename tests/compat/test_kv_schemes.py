@@ -42,8 +42,8 @@ def loaded(path: Path, spec: str, **options: Any) -> Iterator[phyla.Model]:
         yield model
 
 
-def by_itself(path: Path, spec: str, prompt: list[int], **options: Any) -> Completion:
-    with loaded(path, spec, batch=1, prompt_cache=0) as model:
+def by_itself(path: Path, spec: str, prompt: list[int], family: str = "auto", **options: Any) -> Completion:
+    with loaded(path, spec, batch=1, prompt_cache=0, family=family) as model:
         return model.generate(prompt, **options)
 
 
@@ -206,3 +206,14 @@ def test_minicpm_goes_on_from_what_it_stored(folder: Folder, spec: str) -> None:
         again = model.generate(PROMPT, **GREEDY)
     assert again.usage.num_cached_tokens == len(PROMPT) - 1
     assert again.token_ids == got.token_ids
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param("affine:8", marks=cell("affine", "mlxlm")),
+        pytest.param("turboquant", marks=cell("turboquant", "mlxlm")),
+    ],
+)
+def test_caches_that_mlx_lm_keeps_are_its_own(folder: Folder, spec: str) -> None:
+    by_itself(folder(tiny_config("llama", num_hidden_layers=2)), spec, PROMPT, family="mlxlm")

@@ -132,8 +132,18 @@ class TestEightBitsParity(QuantisedWhole):
     config = tiny_config("qwen2", quantization={"group_size": 64, "bits": 8})
 
 
-class TestThreeBitsParity(QuantisedWhole):
-    config = tiny_config("llama", quantization={"group_size": 64, "bits": 3})
+class TestOddBitsParity(QuantisedWhole):
+    config = tiny_config(
+        "llama",
+        quantization={
+            "group_size": 64,
+            "bits": 3,
+            "model.layers.0.self_attn.q_proj": {"group_size": 32, "bits": 2},
+            "model.layers.1.mlp.up_proj": {"group_size": 128, "bits": 5},
+            "model.layers.2.self_attn.o_proj": {"group_size": 64, "bits": 6},
+            "lm_head": False,
+        },
+    )
 
 
 class TestMxfp4Parity(QuantisedWhole):

@@ -110,9 +110,21 @@ class _Draft:
         if unknown and not self.partial:
             raise UnknownName("flag", unknown[0], self.by_flag)
         known = [(self.by_flag[spelling], spelling) for spelling in flags if spelling in self.by_flag]
-        # The flag itself comes last, so that it wins over an alias given beside it.
-        for one, spelling in sorted(known, key=lambda pair: pair[0].flag == pair[1]):
-            self.put(one, _flag_value(one, spelling, flags[spelling]), Origin("flag", spelling))
+        # A preset's switch comes first, so that a flag given beside it wins.
+        for one, spelling in sorted(known, key=lambda pair: pair[1] not in pair[0].switches):
+            self._take_flag(one, spelling, flags[spelling])
+
+    def _take_flag(self, one: SettingField, spelling: str, given: Any) -> None:
+        value = _flag_value(one, spelling, given)
+        earlier = self.origins.get((one.section.section_name, one.name))
+        if (
+            earlier is not None
+            and earlier.by == "flag"
+            and earlier.where not in one.switches
+            and self.values[one.section.section_name, one.name] != value
+        ):
+            raise SettingsError(f"{earlier.where} and {spelling} set the same thing differently; give one of them.")
+        self.put(one, value, Origin("flag", spelling))
 
     def filled(self) -> Settings:
         made = [self._section(name, section) for name, section in self.sections.items()]

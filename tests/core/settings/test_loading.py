@@ -116,10 +116,15 @@ def test_a_named_switch_stands_for_its_value() -> None:
     assert load_settings([RoomSettings], flags={"--noisy": True}, env={}).section(RoomSettings).quiet is False
 
 
-def test_an_alias_sets_the_field_and_the_flag_itself_wins() -> None:
+def test_an_alias_sets_the_field() -> None:
     assert load_settings([RoomSettings], flags={"--seats": "2"}, env={}).section(RoomSettings).chairs == 2
-    both = load_settings([RoomSettings], flags={"--chairs": "5", "--seats": "2"}, env={})
-    assert both.section(RoomSettings).chairs == 5
+    both = load_settings([RoomSettings], flags={"--chairs": "2", "--seats": "2"}, env={})
+    assert both.section(RoomSettings).chairs == 2
+
+
+def test_a_flag_and_its_alias_that_say_different_things_are_refused() -> None:
+    with pytest.raises(SettingsError, match="--chairs and --seats set the same thing differently"):
+        load_settings([RoomSettings], flags={"--chairs": "5", "--seats": "2"}, env={})
 
 
 def test_a_variable_with_several_values_is_separated_by_commas() -> None:

@@ -17,7 +17,7 @@ from phyla.testing.close import assert_close
 from phyla.testing.family import FamilyContract, random_tokens
 from phyla.testing.oracle import MlxLmOracle
 from phyla.testing.parity import MlxLmParityContract
-from phyla.testing.stepping import Stepper, load_options
+from phyla.testing.stepping import ORACLE_CHUNK, Stepper, load_options
 from phyla.testing.tiny import tiny_checkpoint
 from phyla_mlxlm import MlxLmFamily
 from phyla_mlxlm.cache_state import CacheState
@@ -86,7 +86,7 @@ class TestQwen3Moe(Qwen3Moe, FamilyContract):
 
 
 class TestLlamaParity(Llama, MlxLmParityContract):
-    pass
+    chunk = ORACLE_CHUNK
 
 
 class TestGemma2Parity(Gemma2, MlxLmParityContract):
