@@ -1,9 +1,10 @@
 """Decode with each KV scheme behind a long prompt, beside plain storage and beside mlx-lm where it runs.
 
     python -m benchmarks.kv_speed --model llama-8b --stored 16384
-    python -m benchmarks.kv_speed --model llama-0.5b --stored 2048 --rounds 3
+    python -m benchmarks.kv_speed --model smollm2-135m --dtype float32 --stored 1024 --rounds 3
 
-Random weights, one row. Each side is loaded, warmed up, timed and let go before the next, so that one holds weights.
+Random weights, one row. On a CPU ask for float32: mlx-lm computes in what is stored, and MLX's bfloat16 is scalar code
+there. Each side is loaded, warmed up, timed and let go before the next, so that one holds weights.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 import phyla
 from phyla.backend.blas import load_fast_blas
-from phyla.cli.bench.random_model import GEOMETRIES, RandomModel
+from phyla.cli.bench.random_model import GEOMETRIES, write_random_folder
 
 from benchmarks.measurement import versions, write_result
 
@@ -31,14 +32,23 @@ def main() -> None:
     parser.add_argument("--model", choices=GEOMETRIES, default="llama-0.5b")
     parser.add_argument("--stored", type=int, default=2048, help="tokens of the prompt")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="of the stored weights")
     arguments = parser.parse_args()
     load_fast_blas()
     with tempfile.TemporaryDirectory() as scratch:
-        folder = RandomModel(arguments.model).write(Path(scratch))
+        folder = _written(Path(scratch), arguments.model, arguments.dtype)
         prompt = [3 + (7 * index) % 500 for index in range(arguments.stored)]
         result = measure(folder, prompt, arguments.rounds)
-    flags = f"--model {arguments.model} --stored {arguments.stored} --rounds {arguments.rounds}"
+    dtype = "" if arguments.dtype == "bfloat16" else f" --dtype {arguments.dtype}"
+    flags = f"--model {arguments.model}{dtype} --stored {arguments.stored} --rounds {arguments.rounds}"
     write_result("kv_speed", flags, result, suffix=arguments.model)
+
+
+def _written(folder: Path, model: str, dtype: str) -> Path:
+    import mlx.core as mx
+
+    write_random_folder(folder, GEOMETRIES[model], None, lambda name, weights: weights.astype(getattr(mx, dtype)))
+    return folder
 
 
 def measure(folder: Path, prompt: list[int], num_rounds: int) -> dict[str, Any]:

@@ -37,6 +37,9 @@ GEOMETRIES: Mapping[str, dict[str, Any]] = {
     "host-bound": _LLAMA
     | {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 16, "vocab_size": 2048}
     | {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32},
+    "smollm2-135m": _LLAMA
+    | {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "vocab_size": 49152}
+    | {"num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "tie_word_embeddings": True},
     "llama-0.5b": _LLAMA
     | {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "vocab_size": 49152}
     | {"num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 64},
