@@ -16,6 +16,8 @@ from phyla.cli.session import Session
 from phyla_server.settings import ServerSettings
 
 if TYPE_CHECKING:
+    from phyla.plan import Plan
+
     from phyla_server.http_server import HttpServer
 
 SWITCH_SECONDS = 0.0005
@@ -46,6 +48,7 @@ def _serve(session: Session, settings: Settings, model: str | None) -> int:
             served = served_by(loaded, session.manager, settings)
             server = HttpServer(served, settings, keys, listener, plugin_routes=routes)
             server.on_ready(lambda: click.echo(ready_card(loaded.plan, settings, server.url)))
+            _warn_about_memory(loaded.plan)
             return asyncio.run(_until_signalled(server))
 
 
@@ -54,6 +57,14 @@ async def _until_signalled(server: HttpServer) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, server.stop)
     return await server.run()
+
+
+def _warn_about_memory(plan: Plan) -> None:
+    from phyla_server.ceiling import near_ceiling, read_wired_limit_mb
+
+    warning = near_ceiling(plan.facts.weight_bytes.total, plan.backend, read_wired_limit_mb(plan.backend))
+    if warning is not None:
+        click.echo(f"Warning: {warning}", err=True)
 
 
 def _warn_about_keys(settings: Settings) -> None:

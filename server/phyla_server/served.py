@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from phyla import Settings
 from phyla.engine import EngineFront
@@ -21,6 +22,7 @@ from phyla_server.settings import ServerSettings
 if TYPE_CHECKING:
     from phyla.draft.compiling import ConstraintCompiler
     from phyla.library import Model
+    from phyla.plan import Plan
     from phyla.plugins import PluginManager
 
 
@@ -42,6 +44,9 @@ class ServedModel:
 
     constraints: ConstraintCompiler | None = None
     """What enforces the form of answers."""
+
+    kv_quant: Mapping[str, Any] = field(default_factory=dict)
+    """How its keys and values are stored, for `/stats`."""
 
     xtc_special_ids: tuple[int, ...] = ()
     """Ids that XTC never removes: end of sequence, and the newline where it is one token."""
@@ -85,6 +90,7 @@ def served_by(model: Model, manager: PluginManager, settings: Settings) -> Serve
         parsers=[one.value for one in by_name(manager.output_parsers(settings), "output parser").values()],
         parser_name=settings.section(ServerSettings).output_parser,
         constraints=model.constraints,
+        kv_quant=_storage(model.plan),
     )
 
 
@@ -99,6 +105,7 @@ def served_model(
     parsers: Iterable[OutputParserFactory] = (),
     parser_name: str | None = None,
     constraints: ConstraintCompiler | None = None,
+    kv_quant: Mapping[str, Any] | None = None,
 ) -> ServedModel:
     """Work out what the parts say about how answers are read.
 
@@ -116,8 +123,19 @@ def served_model(
         reasoning=_reasoning(facts, parser, template),
         call_syntax=None if parser.call_syntax is None else parser.call_syntax(template),
         constraints=constraints,
+        kv_quant=kv_quant or {},
         xtc_special_ids=ids_xtc_keeps(tokenizer, facts.eos_ids),
     )
+
+
+def _storage(plan: Plan) -> dict[str, Any]:
+    """The scheme, how many layers store under which, and how many see everything or a window."""
+    kinds = Counter(layer.kind for layer in plan.facts.layout)
+    return {
+        "mode": plan.dtype if plan.kv_scheme.name == "plain" else plan.kv_scheme.name,
+        "layers": dict(Counter(plan.layer_schemes)),
+        "attention": {"global": kinds["full"], "sliding_window": kinds["sliding"]},
+    }
 
 
 def _reasoning(facts: ModelFacts, parser: OutputParserFactory, template: str | None) -> tuple[str, str] | None:

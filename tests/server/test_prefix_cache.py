@@ -110,6 +110,20 @@ def test_a_flush_drops_what_was_kept_and_says_so(client):
     assert cached(chat(client)) == 0
 
 
+def test_stats_have_every_known_block(client):
+    stats = client.get("/stats", headers=ONE).json()
+
+    assert stats["kv_quant"] == {
+        "mode": "float32",
+        "layers": {"plain": 4},
+        "attention": {"global": 4, "sliding_window": 0},
+    }
+    assert stats["admission"].keys() >= {"max_safe_context", "usable_bytes", "memory_budget_bytes", "weights_bytes"}
+    assert stats["admission"]["enforced_context_tokens"] is None
+    assert stats["batch"].keys() >= {"configured", "mode", "batched", "active_rows", "pending_rows", "submitted_rows"}
+    assert stats["prompt_cache"].keys() >= {"entries", "bytes", "max_bytes", "hits", "misses"}
+
+
 def test_stats_count_what_was_reused(client):
     first, again = chat(client), chat(client)
     stats = client.get("/stats", headers=ADMIN).json()["prompt_cache"]

@@ -46,6 +46,7 @@ def engine_stats(
         "admission": {
             "max_safe_context": admission.max_safe_context,
             "context_limit": admission.context_limit,
+            "enforced_context_tokens": _enforced_context(spec),
             "memory_budget_bytes": admission.memory_budget_bytes,
             "usable_bytes": admission.usable_bytes,
             "weights_bytes": spec.facts.weight_bytes.total,
@@ -71,6 +72,13 @@ def engine_stats(
         "prompt_cache": dict(prompt_cache),
         "speculation": None if proposing is None else _speculation(proposing, counters),
     }
+
+
+def _enforced_context(spec: EngineSpec) -> int | None:
+    """Where the operator's budget or limit ends prompts before the model would."""
+    admission = spec.admission
+    tokens = admission.context_limit if admission.memory_budget_bytes is None else admission.max_safe_context
+    return tokens if tokens < spec.facts.context_limit else None
 
 
 def _speculation(method: str, counters: Counters) -> dict[str, Any]:

@@ -40,7 +40,8 @@ def ops_routes(serving: Serving) -> list[HTTPRouteHandler]:
             "started_at": int(serving.started_at * 1000),
             "open_requests": serving.generation.num_open,
         }
-        return Response(dump({"server": server, **engine.stats()}), media_type="application/json")
+        storage = {"kv_quant": serving.model.kv_quant} if serving.model.kv_quant else {}
+        return Response(dump({"server": server, **storage, **engine.stats()}), media_type="application/json")
 
     @post(
         "/admin/cache/flush",
