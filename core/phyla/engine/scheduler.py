@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from phyla.model.step import Route
     from phyla.plan import RouteOption
 
+SHORTEST_SHARE = 3
+"""Of prefill work, for the shortest prompt, for each part that the oldest gets."""
+
 
 class RowKey(NamedTuple):
     """One row: a request, and which of its samples."""
@@ -139,7 +142,8 @@ class Scheduler:
     """In the order of admission."""
 
     _decode_is_due: bool = False
-    _oldest_is_due: bool = True
+    _shortest_lead: int = 0
+    """Token-layers that the shortest prompts have been given beyond their share."""
 
     @property
     def num_waiting(self) -> int:
@@ -237,7 +241,7 @@ class Scheduler:
         running = [seat for seat in self._seats.values() if seat.phase is Phase.RUNNING]
         if prefilling and not (running and self._decode_is_due):
             self._decode_is_due = True
-            return self._piece(self._next_prefill(prefilling), has_running=bool(running))
+            return self._next_piece(prefilling, has_running=bool(running))
         # After plain decoding a newcomer's first piece waits for one more round, whose tokens are read at once.
         self._decode_is_due = not prefilling
         return self._round(running, is_before_prefill=bool(prefilling)) if running else None
@@ -270,12 +274,20 @@ class Scheduler:
             keys.append(key)
         return keys
 
-    def _next_prefill(self, prefilling: Sequence[_Seat]) -> _Seat:
-        """By turns the oldest and the one with the smallest gap: short prompts get by, long ones don't starve."""
-        self._oldest_is_due = not self._oldest_is_due
-        if self._oldest_is_due:
-            return prefilling[0]
-        return min(prefilling, key=lambda seat: seat.gap)
+    def _next_piece(self, prefilling: Sequence[_Seat], *, has_running: bool) -> PrefillPiece:
+        """The prompt with the smallest gap gets three quarters of the work, the oldest the rest: short ones get by and
+        then step together, long ones don't starve. By work, not by turns: one layer of a chunk that was begun alone may
+        be as much as all of a short prompt.
+        """
+        oldest, shortest = prefilling[0], min(prefilling, key=lambda seat: seat.gap)
+        if oldest is shortest:
+            return self._piece(oldest, has_running=has_running)
+        is_oldests_turn = self._shortest_lead > 0
+        piece = self._piece(oldest if is_oldests_turn else shortest, has_running=has_running)
+        # A few tokens cost what many do: the weights have to be read for them, too.
+        work = max(piece.num_tokens, COMPANY_CHUNK) * min(piece.num_layers, self.limits.num_layers)
+        self._shortest_lead += -SHORTEST_SHARE * work if is_oldests_turn else work
+        return piece
 
     def _piece(self, seat: _Seat, *, has_running: bool) -> PrefillPiece:
         budget = self.pace.budget_seconds(self.limits.step_seconds, has_running)

@@ -192,6 +192,23 @@ def test_a_short_prompt_gets_past_a_long_one_which_goes_on_too() -> None:
     assert set(rows[:2]) == {"long", "short"}
 
 
+def test_a_long_chunk_under_way_gets_its_share_of_the_work_and_not_of_the_pieces() -> None:
+    """One layer of 1024 tokens is a quarter of the work beside eight prompts of 97 tokens through all four layers."""
+    scheduler = Scheduler(Limits(max_rows=20, num_layers=NUM_LAYERS), Pace(seconds_per_token_layer=0.05 / 1024))
+    admitted(scheduler, Job("long", 5000, chunk_tokens=1024))
+    assert (piece(scheduler).num_tokens, piece(scheduler).num_layers) == (1024, 1)
+    admitted(scheduler, *(Job(f"short {number}", 97) for number in range(11)))
+    rows = []
+    while len(rows) < 12:
+        work = scheduler.next_work()
+        if isinstance(work, PrefillPiece):
+            rows.append(work.row.request_id)
+            if work.num_tokens == 96:
+                prefilled(scheduler, work)
+    shorts = [f"short {number}" for number in range(11)]
+    assert rows == [shorts[0], "long", *shorts[1:9], "long", shorts[9]]
+
+
 def test_samples_become_rows_when_the_prefill_is_over() -> None:
     scheduler = scheduler_of()
     admitted(scheduler, Job("a", 10, num_samples=3))
