@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.bench_tables import engine_rows, serve_rows
 from benchmarks.measurement import RESULTS
 
 ROOT = Path(__file__).parent.parent
@@ -31,9 +32,21 @@ def filled(text: str) -> str:
     def table(mark: re.Match[str]) -> str:
         name = mark[1]
         result = json.loads((RESULTS / f"{name}.json").read_text())
-        return f"<!-- measured: {name} -->\n{TABLES[name](result)}\n<!-- end -->"
+        return f"<!-- measured: {name} -->\n{TABLES[script_of(name)](result)}\n<!-- end -->"
 
     return re.sub(r"<!-- measured: ([\w.-]+) -->.*?<!-- end -->", table, text, flags=re.DOTALL)
+
+
+def script_of(name: str) -> str:
+    """Which script, or command, wrote a result: one that measures several models keeps a file for each.
+
+    Raises:
+        LookupError: none that a table is known for.
+    """
+    known = [script for script in TABLES if name == script or name.startswith(f"{script}_")]
+    if not known:
+        raise LookupError(f"results/{name}.json: no table is known for it")
+    return max(known, key=len)
 
 
 def starter_vs_mlx_lm(result: Result) -> str:
@@ -174,6 +187,30 @@ def serve_start(result: Result) -> str:
     return "\n".join([*rows, "", where(result)])
 
 
+def mixed_prompts(result: Result) -> str:
+    one = result["summary"]
+    low, high = one["ratio_interval_95"]
+    rows = [
+        "| | in turn | together | ratio (95% interval) |",
+        "| --- | --- | --- | --- |",
+        f"| all answered | {one['in_turn_seconds']} s | {one['together_seconds']} s "
+        f"| {one['ratio']}x ({low} to {high}) |",
+    ]
+    firsts = ", ".join(f"{tokens}: {seconds} s" for tokens, seconds in one["first_token_seconds_together"].items())
+    sentence = f"Together, the first token comes after (by tokens of the prompt) {firsts}."
+    return "\n".join([*rows, "", sentence, "", where(result)])
+
+
+def bench_engine(result: Result) -> str:
+    model = result["model"]
+    held = f"{model['id']}, {model['weights']} weights, {model['dtype']}, on the {result['device']}"
+    return "\n".join([*engine_rows(result), "", f"{held}: {where(result)}"])
+
+
+def bench_serve(result: Result) -> str:
+    return "\n".join([*serve_rows(result), "", where(result)])
+
+
 def where(result: Result) -> str:
     """The line under a table: the command and the machine."""
     machine, versions = result["machine"], result["versions"]
@@ -189,10 +226,13 @@ TABLES: dict[str, Callable[[Result], str]] = {
     "concurrency": concurrency,
     "prefix_starter": prefix_starter,
     "kv_quality": kv_quality,
-    "kv_quality_long": kv_quality,
-    "exact_route_llama-1b": exact_route,
-    "kv_speed_llama-8b": kv_speed,
+    "exact_route": exact_route,
+    "kv_speed": kv_speed,
+    "mixed_prompts": mixed_prompts,
+    "bench_engine": bench_engine,
+    "bench_serve": bench_serve,
 }
+"""By the script that wrote the result, or for `bench_` ones the command."""
 
 if __name__ == "__main__":
     main()

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.bench_tables import engine_rows, serve_rows
 from benchmarks.measurement import RESULTS, interval_95
-from benchmarks.tables import PAGES, ROOT, TABLES, filled
+from benchmarks.tables import PAGES, ROOT, filled, script_of
 
 STARTER = "starter_vs_mlx_lm"
+FIGURES = ("ttft", "tpot", "itl", "e2el")
+NAMES = sorted(path.stem for path in RESULTS.glob("*.json"))
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -20,18 +23,27 @@ def test_the_tables_of_a_page_are_those_of_the_result_files(page: str) -> None:
     assert filled(text) == text, "run make docs"
 
 
-@pytest.mark.parametrize("name", sorted(TABLES))
+@pytest.mark.parametrize("name", NAMES)
 def test_a_result_says_how_it_was_made(name: str) -> None:
     result = json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
-    assert result["command"].startswith(f"python -m benchmarks.{result_script(name)}")
+    script = script_of(name)
+    made_by = (
+        script.replace("bench_", "phyla bench ") if script.startswith("bench_") else f"python -m benchmarks.{script}"
+    )
+    assert result["command"].startswith(made_by)
     assert result["machine"]["cores"] > 0
-    assert result["versions"]["mlx"]
+    assert result["versions"]["phyla"]
 
 
-def result_script(name: str) -> str:
-    """A script measured on several models keeps one file for each: `kv_speed_llama-8b`."""
-    scripts = ("exact_route", "kv_speed", "kv_quality")
-    return next((script for script in scripts if name.startswith(f"{script}_")), name)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_result_is_shown_on_a_page(name: str) -> None:
+    mark = f"<!-- measured: {name} -->"
+    assert any(mark in (ROOT / page).read_text("utf-8") for page in PAGES), f"no page has {mark}"
+
+
+def test_a_result_that_nothing_is_known_of_is_named() -> None:
+    with pytest.raises(LookupError, match=r"results/guesses\.json: no table is known"):
+        script_of("guesses")
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
@@ -72,6 +84,33 @@ def test_the_checked_in_server_starts_in_time() -> None:
     result = json.loads((RESULTS / "serve_start.json").read_text("utf-8"))
     assert max(one["ready_seconds"] for one in result["serve"]) <= 8
     assert result["make_serve"]["answered_seconds"] <= 300
+
+
+def test_cases_of_the_engine_are_told_in_words() -> None:
+    sides = {"phyla": {"tokens_per_second": 1325.4, "bandwidth_share": 0.618}, "mlx-lm": {"tokens_per_second": 520.0}}
+    compared = {"sides": sides, "against": "mlx-lm", "ratio": 2.549, "ratio_interval_95": [2.5, 2.6]}
+    read = {**compared, "sides": {name: {"tokens_per_second": 9.0} for name in sides}}
+    cases = [{"case": "fast:tg@1x16384+7x200", **compared}, {"case": "pp@2x512", **read}]
+    assert engine_rows({"cases": cases}) == [
+        "| | Phyla | mlx-lm | ratio (95% interval) | of the bandwidth |",
+        "| --- | --- | --- | --- | --- |",
+        "| 1 row behind 16384 and 7 rows behind 200, fast | 1325 tok/s | 520 tok/s | 2.55x (2.50 to 2.60) | 62% |",
+        "| 2 rows read 512 | 9 tok/s | 9 tok/s | 2.55x (2.50 to 2.60) | |",
+    ]
+
+
+def test_an_engine_without_a_rival_has_a_rate_alone() -> None:
+    case = {"case": "tg@1x5", "sides": {"phyla": {"tokens_per_second": 9.0}}}
+    assert engine_rows({"cases": [case]}) == ["| | Phyla |", "| --- | --- |", "| 1 row behind 5 | 9 tok/s |"]
+
+
+def test_the_times_of_a_load_are_a_table() -> None:
+    times = {f"{spread}_{name}_ms": 1.25 for spread in ("mean", "median", "p90", "p99") for name in FIGURES}
+    rates = {"completed": 8, "request_throughput": 2.0, "output_throughput": 16.0, "total_token_throughput": 99.0}
+    rows = serve_rows({**times, **rates})
+    assert rows[2] == "| first text | 1.2 ms | 1.2 ms | 1.2 ms | 1.2 ms |"
+    assert len(rows) == 2 + len(FIGURES) + 2
+    assert rows[-1].startswith("8 requests, 2.00 a second: 16.0 output tokens a second, 99.0 with the prompts.")
 
 
 def test_a_page_without_marks_stays_as_it_is() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -12,6 +12,23 @@ from phyla.errors import UsageError
 
 Kind = Literal["pp", "tg"]
 Route = Literal["auto", "exact", "fast"]
+
+SUITES: Mapping[str, tuple[str, ...]] = {
+    "routes": (
+        "exact:pp@1x2048",
+        "exact:tg@1x512",
+        "exact:tg@1x4096",
+        "fast:tg@1x512",
+        "fast:tg@8x512",
+        "fast:tg@32x512",
+        "fast:tg@1x4096",
+        "fast:tg@8x4096",
+        "fast:tg@32x4096",
+        "fast:tg@8x200",
+        "fast:tg@1x16384+7x200",
+    )
+}
+"""Cases that belong together: both routes, few and many rows, and one long row among short ones."""
 
 SYNTAX = (
     "[ROUTE:]KIND@ROWS, where KIND is pp (reading prompts) or tg (decoding), and ROWS is COUNTxTOKENS, or several with "

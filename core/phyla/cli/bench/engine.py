@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from phyla.backend.settings import BackendSettings
-from phyla.cli.bench.cases import SYNTAX, cases_of
+from phyla.cli.bench.cases import SUITES, SYNTAX, cases_of
 from phyla.cli.bench.progress import progress
 from phyla.cli.bench.random_model import GEOMETRIES, RandomModel, is_random
 from phyla.cli.bench.record import check_output, emit, shown_command
@@ -32,6 +32,7 @@ def _engine(
     settings: Settings,
     model: str | None,
     case: tuple[str, ...],
+    suite: str | None,
     prompts: tuple[int, ...],
     stored: tuple[int, ...],
     rows: tuple[int, ...],
@@ -46,6 +47,8 @@ def _engine(
 ) -> None:
     if rows and not stored:
         raise UsageError("--rows says how many rows decode behind --stored tokens: give both, or --case.")
+    if suite is not None:
+        case = (*case, *SUITES[suite])
     if not case and not prompts and not stored:
         prompts, stored = DEFAULT_PROMPTS, DEFAULT_STORED
     cases = cases_of(case, prompts, stored, rows or DEFAULT_ROWS)
@@ -117,6 +120,9 @@ engine = SettingsCommand(
     arguments=[
         click.RichArgument(["model"], required=False, metavar="[MODEL]"),
         click.RichOption(["--case"], multiple=True, metavar="CASE", help=f"May be repeated: {SYNTAX}."),
+        click.RichOption(
+            ["--suite"], type=click.Choice(list(SUITES)), help="Cases that belong together: docs/bench.md lists them."
+        ),
         click.RichOption(
             ["--prompts"], callback=_numbers, metavar="N,...", help="A pp case for each length; default: 512."
         ),

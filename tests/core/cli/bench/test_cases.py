@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from phyla.cli.bench.cases import Case, cases_of
+from phyla.cli.bench.cases import SUITES, Case, cases_of
 from phyla.errors import UsageError
 
 
@@ -33,3 +33,8 @@ def test_lengths_and_row_counts_make_cases_beside_the_named_ones() -> None:
     made = cases_of(["fast:tg@1x5", "pp@1x3"], prompts=[3, 9], stored=[20, 40], rows=[1, 2])
     names = ["fast:tg@1x5", "pp@1x3", "pp@1x9", "tg@1x20", "tg@2x20", "tg@1x40", "tg@2x40"]
     assert [case.name for case in made] == names
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_case_of_a_suite_is_one(suite: str) -> None:
+    assert [Case.parse(text).name for text in SUITES[suite]] == list(SUITES[suite])
