@@ -36,8 +36,8 @@ class Client:
     """Ways to talk to one server."""
 
     def __init__(self, url: str) -> None:
-        self.http = httpx.Client(base_url=url, timeout=60)
-        self.openai = openai.OpenAI(base_url=f"{url}/v1", api_key="any-key", max_retries=0, timeout=60)
+        self.http = httpx.Client(base_url=url, timeout=300)
+        self.openai = openai.OpenAI(base_url=f"{url}/v1", api_key="any-key", max_retries=0, timeout=300)
 
     def chat(self, **body: Any) -> httpx.Response:
         body = {"messages": MESSAGES, "temperature": 1.0, "max_tokens": 200, **body}
@@ -56,12 +56,14 @@ Serve = Callable[..., Client]
 
 @pytest.fixture(scope="module")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
-    """Servers by their flags; each is started once."""
+    """Servers by their flags; each is started once. Without a word on it they enforce with llguidance, which starts at
+    once."""
     folder = tiny_checkpoint(tmp_path_factory.mktemp("structured") / "tiny-model", tiny_config("llama"))
     running: dict[str, Client] = {}
     with ExitStack() as stack:
 
         def start(env: Mapping[str, str] | None = None, **options: Any) -> Client:
+            options = {"proposer": "llguidance", **options}
             key = json.dumps([env, options], sort_keys=True)
             if key not in running:
                 manager = discover()
@@ -86,8 +88,9 @@ def content(response: httpx.Response) -> str:
     return str(response.json()["choices"][0]["message"]["content"])
 
 
-def test_a_schema_is_kept(client):
-    response = client.chat(response_format=FORMAT, seed=1)
+@pytest.mark.parametrize("engine", ["llguidance", "xgrammar"])
+def test_a_schema_is_kept(serve, engine):
+    response = serve(proposer=engine).chat(response_format=FORMAT, seed=1)
     value = json.loads(content(response))
     assert value["color"] in ("red", "green", "blue")
     assert 0 <= value["size"] <= 99
