@@ -111,6 +111,8 @@ def _lost(schema: dict[str, Any]) -> str | None:
     for keyword in asked:
         if keyword in IN_PLACE and any(other != keyword for other in asked if other != "type" or keyword == "$ref"):
             return f"keyword '{keyword}' beside other keywords can't be enforced by {NAME}."
+    if not _are_of_type(schema):
+        return f"keyword 'type' beside listed values of other types can't be enforced by {NAME}."
     types = schema.get("type")
     known = {"number" if types == "integer" else types} if isinstance(types, str) else set()
     for name, keywords in BY_TYPE.items():
@@ -123,3 +125,20 @@ def _lost(schema: dict[str, Any]) -> str | None:
     if unlisted := sorted(set(schema.get("required", ())) - set(schema.get("properties", ()))):
         return f"keyword 'required' of '{unlisted[0]}', which isn't among 'properties', can't be enforced by {NAME}."
     return None
+
+
+def _are_of_type(schema: dict[str, Any]) -> bool:
+    """Whether every value that is listed is of the schema's type, which the library forgets beside a list."""
+    if "type" not in schema:
+        return True
+    types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    listed = [*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())]
+    return all(_names_of(value) & set(types) for value in listed)
+
+
+def _names_of(value: Any) -> set[str]:
+    if isinstance(value, bool):
+        return {"boolean"}
+    if isinstance(value, int | float):
+        return {"number", "integer"} if float(value).is_integer() else {"number"}
+    return {{str: "string", list: "array", dict: "object"}.get(type(value), "null")}

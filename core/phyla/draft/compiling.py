@@ -179,7 +179,10 @@ class ConstraintCompiler:
 
     def _too_large(self, spec: ConstraintSpec) -> Support:
         settings = self._settings
-        num_bytes = len(spec.source.encode())
+        try:
+            num_bytes = len(spec.source.encode())
+        except UnicodeEncodeError:
+            return refused("it has half of a surrogate pair, which no text can be.")
         if num_bytes > settings.max_source_bytes:
             return refused(f"it has {num_bytes} bytes, and the most is {settings.max_source_bytes}.")
         if spec.kind in STRUCTURED_KINDS and _nesting(spec.source) > settings.max_nesting:

@@ -57,6 +57,10 @@ _SINGLES = frozenset(
         "unevaluatedProperties",
     }
 )
+_BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+_MOST_OF_BOUND = 1 << 63
+"""The engines keep bounds as 64-bit integers."""
+
 _IN_PLACE = ("allOf", "anyOf", "oneOf")
 """Applied to the same value: a cycle through these alone says nothing about any value."""
 
@@ -213,6 +217,8 @@ def _check_keyword(keyword: str, value: Any, where: str, root: Any, engine: Enfo
         _check_type(value, where)
     if keyword == "$ref":
         _check_ref(value, where, root)
+    if keyword in _BOUNDS:
+        _check_bound(keyword, value, where)
     if keyword in _SINGLES and not isinstance(value, dict | bool):
         raise _No(f"keyword '{keyword}' at {where} must be a schema (lists of them are 'prefixItems').")
     if keyword in _LISTS and not (isinstance(value, list) and value):
@@ -225,6 +231,13 @@ def _check_type(value: Any, where: str) -> None:
     names = value if isinstance(value, list) else [value]
     if not names or not all(isinstance(name, str) and name in TYPES for name in names):
         raise _No(f"keyword 'type' at {where} must be among {', '.join(sorted(TYPES))}.")
+
+
+def _check_bound(keyword: str, value: Any, where: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _No(f"keyword '{keyword}' at {where} must be a number.")
+    if abs(value) >= _MOST_OF_BOUND:
+        raise _No(f"keyword '{keyword}' at {where} is past 64 bits; leave the bound out.")
 
 
 def _check_ref(value: Any, where: str, root: Any) -> None:

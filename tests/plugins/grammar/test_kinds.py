@@ -99,6 +99,8 @@ REFUSED = {
     "enum": {"enum": []},
     "$ref": {"$ref": "https://example.org/schema"},
     "type": {"type": "text"},
+    "minimum": {"type": "integer", "minimum": -(10**300)},
+    "maximum": {"type": "number", "maximum": "9"},
     "items": {"items": [{"type": "string"}]},
 }
 
@@ -126,6 +128,10 @@ def test_what_nothing_satisfies_is_refused(compiler, value):
         ("json_schema", schema({"allOf": [{"type": "string"}, {"type": "integer"}]})),
         ("json_schema", schema({"type": "string", "pattern": "(?=a)b"})),
         ("json_schema", schema({"type": "integer", "minimum": 3, "maximum": 2})),
+        ("json_schema", schema({"type": "string", "minLength": 5, "maxLength": 2})),
+        ("json_schema", schema({"type": "array", "minItems": 3, "maxItems": 1})),
+        ("json_schema", schema({"const": "\ud800"})),
+        ("json_schema", json.dumps({"const": "\ud800"})),
         ("json_schema", "{"),
         ("regex", "("),
         ("grammar", "start: ("),
@@ -159,7 +165,10 @@ HARD = {
     "huge enum": {"enum": [f"value {index}" for index in range(20_000)]},
     "huge bounds": {"type": "string", "minLength": 10**6, "maxLength": 10**9},
     "many items": {"type": "array", "minItems": 10**6, "maxItems": 10**9},
-    "huge integers": {"type": "integer", "minimum": -(10**300), "maximum": 10**300},
+    "unicode escapes": {
+        "properties": {"\u2028": {"const": "\U0001f600"}},
+        "additionalProperties": {"pattern": "\\u0041"},
+    },
     "doubling": {"$defs": {"l0": {"type": "integer"}, **DOUBLING}, "$ref": "#/$defs/l24"},
     "product of choices": {"allOf": [{"anyOf": [{"required": [f"a{i}{j}"]} for j in range(8)]} for i in range(8)]},
 }

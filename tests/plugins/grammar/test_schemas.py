@@ -181,6 +181,16 @@ def test_a_key_cant_be_respelt_to_slip_past_its_schema(compiler_of):
     assert not compiler_of("xgrammar", TOKENIZER).supports(ConstraintSpec("json_schema", json.dumps(schema)))
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("listed", [{"enum": [1, "a"]}, {"const": 1}, {"enum": [None, True, [], {}, 1.5]}])
+@pytest.mark.parametrize("type_", ["string", ["string", "array"]])
+def test_what_is_listed_is_still_of_the_type_beside_it(compiler_of, engine, listed, type_):
+    schema = {"type": type_, **listed}
+    values = listed.get("enum", [listed.get("const")])
+    said = [(value, verdict(compiler_of(engine, TOKENIZER), schema, value)) for value in values]
+    assert [value for value, one in said if one == "accepted" and not is_valid(schema, value)] == []
+
+
 def takes(matcher, text):
     for token_id in TOKENIZER.encode(text):
         if not allows(matcher.mask(), token_id):
