@@ -61,6 +61,10 @@ class GGUFCheckpoint:
 
     @property
     def chat_template(self) -> str | None:
+        """`chat_template.jinja` beside the file, else the one in it."""
+        beside = self._path.with_name("chat_template.jinja")
+        if beside.is_file():
+            return beside.read_text(encoding="utf-8")
         template = self._header.metadata.get("tokenizer.chat_template")
         return template if isinstance(template, str) else None
 

@@ -56,6 +56,9 @@ BY_TYPE = {
 }
 """Keywords that the library reads only beside their type, and the type."""
 
+NAMES = ((str, "string"), (list, "array"), (dict, "object"))
+"""Of the types that need no closer look."""
+
 
 def supports(spec: ConstraintSpec) -> Support:
     """Yes, or what it can't enforce."""
@@ -141,4 +144,4 @@ def _names_of(value: Any) -> set[str]:
         return {"boolean"}
     if isinstance(value, int | float):
         return {"number", "integer"} if float(value).is_integer() else {"number"}
-    return {{str: "string", list: "array", dict: "object"}.get(type(value), "null")}
+    return {next((name for kind, name in NAMES if isinstance(value, kind)), "null")}

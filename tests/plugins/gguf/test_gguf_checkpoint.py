@@ -165,6 +165,12 @@ def test_ids_that_end_an_answer_come_from_the_metadata(tmp_path: Path) -> None:
     assert checkpoint.chat_template is not None
 
 
+def test_a_template_beside_the_file_goes_before_the_one_in_it(tmp_path: Path) -> None:
+    path = write_tiny(tmp_path / "tiny.gguf")
+    (tmp_path / "chat_template.jinja").write_text("{{ messages }}")
+    assert opened(path).chat_template == "{{ messages }}"
+
+
 @pytest.mark.parametrize(
     "text", ["The capital of France", "123 4567 ab12", "it's IT'S  we'll\n\n x", "e\u0301 北京 Grüße"]
 )
