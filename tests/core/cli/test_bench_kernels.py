@@ -46,6 +46,17 @@ def test_a_models_own_sizes_are_measured_and_its_plan_takes_them_up(
     assert "us measured at the nearest, 2 rows, 16 stored" in out
 
 
+def test_whole_steps_are_timed_compiled_and_not(phyla: RunPhyla, toy_folder: Path, tmp_path: Path) -> None:
+    written = tmp_path / "table.json"
+    ran = phyla("bench", "kernels", str(toy_folder), *SMALL, "--steps", "--output", str(written))
+    assert ran.status == 0, ran.err
+    point = read_table(written).points[-1]
+    assert (point.operation, point.sizes["rows"], set(point.microseconds)) == ("decode", 2, {"eager", "compiled"})
+    assert "step, 2 rows, 16 stored" in ran.err
+    out = phyla("explain", str(toy_folder), "--batch", "2", "--strategy-table", str(written)).out
+    assert "us measured at 2 rows" in next(line for line in out.splitlines() if "Decode step" in line)
+
+
 def test_without_output_it_is_left_where_plans_look(
     phyla: RunPhyla, toy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,6 +73,7 @@ def test_without_output_it_is_left_where_plans_look(
     ("arguments", "message"),
     [
         ((), "--heads is missing"),
+        ((*SIZES, "--steps"), "name one"),
         ((*SIZES, "--rows", "0"), "--rows 0: '0' isn't"),
         ((*SIZES, "--stored", "8,many"), "--stored 8,many: 'many' isn't"),
         ((*SIZES, "--matrix", "96"), "--matrix 96: '' isn't"),

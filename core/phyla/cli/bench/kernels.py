@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,12 +31,14 @@ from phyla.errors import UsageError
 
 if TYPE_CHECKING:
     from phyla.backend import BackendFacts
-    from phyla.plan import Plan
     from phyla.selection import Parts
     from phyla.settings import Settings
 
 MOST_SHAPES = 3
 """Matrices of a model that are measured: those with the most bytes."""
+
+STEPS_PER_RUN = 16
+"""Whole steps that are timed together."""
 
 WORKING_SHARE = 0.5
 """Of the working set, for one measurement."""
@@ -167,6 +169,7 @@ def _kernels(
     bits: str,
     runs: int,
     calls: int,
+    steps: bool,
     output: Path | None,
 ) -> None:
     from phyla.backend.detect import detect
@@ -176,9 +179,12 @@ def _kernels(
 
     computing = settings.section(BackendSettings)
     backend = detect(computing.blas, computing.blas_threads)
+    parts: Parts | None = None
     if model is not None:
-        plan, shape = _of_model(session, settings, model, backend)
-        dtype = plan.dtype
+        parts = _parts_of(session, settings, model, backend)
+        shape, dtype = shape_of(parts), parts.plan.dtype
+    elif steps:
+        raise UsageError("--steps times whole steps of a model: name one.")
     else:
         shape = KernelShape(
             _needed(heads, "--heads"),
@@ -197,6 +203,8 @@ def _kernels(
         progress=lambda line: click.echo(line, err=True),
     )
     table = measure_kernels(shape, measured, dtype, backend)
+    if steps:
+        table = replace(table, points=(*table.points, *_timed_steps(parts, measured)))
     click.echo(f"Measured on {table.measured_on}")
     click.echo(table_lines(table))
     if output is None:
@@ -206,12 +214,30 @@ def _kernels(
     click.echo(f"Written to {output}", err=True)
 
 
-def _of_model(session: Session, settings: Settings, model: str, backend: BackendFacts) -> tuple[Plan, KernelShape]:
+def _parts_of(session: Session, settings: Settings, model: str, backend: BackendFacts) -> Parts:
     from phyla.cli.chosen_model import chosen_model
     from phyla.selection import resolve, select
 
     plan = select(chosen_model(session, settings, model), session.manager, settings, backend)
-    return plan, shape_of(resolve(plan, session.manager, settings))
+    return resolve(plan, session.manager, settings)
+
+
+def _timed_steps(parts: Parts | None, runs: KernelRuns) -> Iterator[Point]:
+    """Whole steps, compiled and not."""
+    assert parts is not None, "the command refuses --steps without a model"
+    from phyla.cli.bench.step_timing import StepBench
+    from phyla.engine.forwarding import check_can_compile
+    from phyla.kv.row_state import RowState
+
+    layout = parts.plan.facts.layout
+    check_can_compile("on", layout, RowState.fresh(layout, parts.new_state))
+    runs.progress(f"loading {parts.plan.model_id}")
+    room = parts.plan.backend.working_set_bytes
+    bench = StepBench(parts.bind(), parts.new_state, parts.plan.strategies, room)
+    for rows in runs.rows:
+        for stored in runs.stored:
+            runs.progress(f"step, {rows} rows, {stored} stored")
+            yield bench.point(rows, stored, STEPS_PER_RUN, max(1, runs.num_runs // 4))
 
 
 def _needed(size: int | None, flag: str) -> int:
@@ -261,6 +287,9 @@ kernels = SettingsCommand(
         ),
         click.RichOption(["--runs"], type=_SIZE, default=20, help="Of each strategy, in turns.", show_default=True),
         click.RichOption(["--calls"], type=_SIZE, default=16, help="Dispatched together in a run.", show_default=True),
+        click.RichOption(
+            ["--steps"], is_flag=True, help="Also load the model and time its whole step, compiled and not."
+        ),
         click.RichOption(
             ["--output"],
             type=click.Path(path_type=Path),

@@ -1,0 +1,321 @@
+"""The fast route on a GPU: are its strategies right, are traced steps right, and what does each of them take.
+
+    python -m benchmarks.cuda_suite --out suite.json
+
+Writes after every part, so that a run that is cut short leaves what it has: `right` (each with `passed`), `table`, a
+strategy table as `--strategy-table` takes it, and `steps`, tokens per second of whole decode steps. Runs on any device;
+`--quick` takes tiny sizes, to see that the script itself works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from phyla.backend.blas import load_fast_blas
+from phyla.backend.detect import detect
+from phyla.backend.strategy import StrategyTable, shipped_table
+from phyla.backend.strategy.user_table import measured_on
+from phyla.cli.bench.kernels import KernelRuns, KernelShape, measure_kernels
+from phyla.cli.bench.random_model import RandomModel
+from phyla.plugins import discover
+from phyla.selection import Parts, resolve, select
+from phyla.settings import load_settings
+
+from benchmarks.measurement import machine, versions
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured."""
+
+    equal: Sequence[str]
+    """Geometries whose traced steps are compared."""
+
+    steps: Sequence[tuple[str, str, str]]
+    """(model, weight form, forced strategies) of whole steps."""
+
+    company: tuple[str, int, int]
+    """(model, tokens of the long row, of the seven others)."""
+
+    kernels: Sequence[KernelShape]
+    rows: tuple[int, ...]
+    stored: tuple[int, ...]
+    num_calls: int
+    num_runs: int
+
+
+FULL = Sizes(
+    equal=("tiny", "llama-0.5b"),
+    steps=(
+        ("llama-1b", "stored", "auto"),
+        ("llama-8b", "stored", "auto"),
+        ("llama-8b@4", "stored", "qmm=whole"),
+        ("llama-8b@4", "stored", "qmm=split16"),
+        ("llama-8b@4", "stored", "qmm=split8"),
+        ("llama-8b@4", "stored", "qmm=unpacked"),
+        ("llama-8b@4", "dense", "auto"),
+    ),
+    company=("llama-1b", 16384, 200),
+    kernels=(
+        KernelShape(32, 8, 128, ((4096, 4096), (28672, 4096), (4096, 14336), (128256, 4096))),
+        KernelShape(32, 8, 64, ((2048, 2048), (16384, 2048))),
+    ),
+    rows=(1, 8, 32),
+    stored=(512, 4096),
+    num_calls=16,
+    num_runs=20,
+)
+QUICK = Sizes(
+    equal=("tiny",),
+    steps=(("tiny", "stored", "auto"), ("tiny@4", "stored", "qmm=split16"), ("tiny@4", "dense", "auto")),
+    company=("tiny", 1000, 20),
+    kernels=(KernelShape(4, 2, 64, ((256, 128),)),),
+    rows=(1, 2),
+    stored=(64,),
+    num_calls=2,
+    num_runs=2,
+)
+LENGTHS = (3, 30, 215, 224, 40)
+"""Rows of the comparison: some cross the edge of a bay, and five of them leave seats dead."""
+
+COMPARED_STEPS = 24
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--quick", action="store_true", help="tiny sizes")
+    parser.add_argument("--seconds", type=float, default=540, help="no part is begun after so many")
+    arguments = parser.parse_args()
+    load_fast_blas()
+    import mlx.core as mx
+
+    result: dict[str, Any] = {"command": "python -m benchmarks.cuda_suite", "machine": machine()}
+    result["versions"] = versions("phyla", "mlx")
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, part in parts_of(QUICK if arguments.quick else FULL, Path(scratch), result):
+            if time.perf_counter() - began > arguments.seconds:
+                result.setdefault("left_out", []).append(name)
+                continue
+            print(f"{time.perf_counter() - began:6.1f} s  {name}", flush=True)
+            try:
+                part()
+            except Exception as error:
+                result.setdefault("errors", []).append({"part": name, "error": f"{type(error).__name__}: {error}"})
+                print(f"          {error}", flush=True)
+            mx.clear_cache()
+            arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    wrong = [one for one in result.get("right", []) if not one["passed"]]
+    print(f"{len(result.get('right', []))} comparisons, {len(wrong)} wrong, {len(result.get('errors', []))} errors")
+
+
+def parts_of(sizes: Sizes, scratch: Path, result: dict[str, Any]) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Everything that is done, cheapest first."""
+    right: list[dict[str, Any]] = result.setdefault("right", [])
+    yield "strategies against one row after the other", lambda: right.extend(compared_kernels(sizes.kernels[0]))
+    for geometry in sizes.equal:
+        for dtype in ("float32", "bfloat16"):
+            for force in ("attention=grouped", "attention=fused_mask,append=slices"):
+                yield (
+                    f"traced steps, {geometry} {dtype} {force}",
+                    lambda one=(geometry, dtype, force): right.extend(compared_steps(*one, scratch)),  # type: ignore[misc]
+                )
+    yield "kernels", lambda: result.update(table=measured_table(sizes).as_json())
+    reference, long, short = sizes.company
+    yield f"{long} and 7 times {short}", lambda: timed_company(reference, long, short, scratch, result)
+    for model, weights, force in sizes.steps:
+        yield (
+            f"steps of {model}, {weights}, {force}",
+            lambda one=(model, weights, force): timed_steps(*one, sizes, scratch, result),  # type: ignore[misc]
+        )
+
+
+def compared_kernels(shape: KernelShape) -> Iterator[dict[str, Any]]:
+    """Every strategy against the plainest way in float32."""
+    import mlx.core as mx
+    from phyla.kv.group_append import APPENDS
+    from phyla.kv.group_attention import ATTENTIONS, Scoring
+    from phyla.nn.form import QuantForm
+    from phyla.nn.products import product_named
+    from phyla.nn.weight import Weight
+
+    def drawn(seed: int, *sizes: int) -> mx.array:
+        return mx.random.normal(sizes, key=mx.random.key(seed)).astype(mx.bfloat16)
+
+    def compared(name: str, got: mx.array, expected: mx.array, bound: float) -> dict[str, Any]:
+        worst = float(mx.abs(got.astype(mx.float32) - expected.astype(mx.float32)).max().item())  # type: ignore[arg-type]
+        scale = float(mx.abs(expected.astype(mx.float32)).max().item())  # type: ignore[arg-type]
+        return {"what": name, "worst": worst, "scale": scale, "bound": bound, "passed": worst <= bound * scale}
+
+    rows, stored = 8, 512
+    queries = drawn(0, rows, shape.heads, 1, shape.head_dim)
+    keys, values = (drawn(seed, rows, shape.kv_heads, stored, shape.head_dim) for seed in (1, 2))
+    ends = [stored - 37 * row for row in range(rows)]
+    visible = (mx.arange(stored)[None] < mx.array(ends)[:, None])[:, None, None]
+    scoring = Scoring(shape.head_dim**-0.5)
+    alone = mx.concatenate(
+        [
+            mx.fast.scaled_dot_product_attention(
+                *(one[row : row + 1].astype(mx.float32) for one in (queries, keys[:, :, :end], values[:, :, :end])),
+                scale=scoring.scale,
+            )
+            for row, end in enumerate(ends)
+        ]
+    )
+    for name in ("grouped", "fused_mask"):
+        yield compared(f"attention {name}", ATTENTIONS[name](queries, keys, values, visible, scoring), alone, 0.02)
+    columns = mx.array([end % stored for end in ends], dtype=mx.int32)[:, None, None, None]
+    fresh = drawn(3, rows, shape.kv_heads, 1, shape.head_dim)
+    expected = mx.array(keys)
+    for row, end in enumerate(ends):
+        expected[row, :, end % stored] = fresh[row, :, 0]
+    for name, append in APPENDS.items():
+        yield compared(f"append {name}", append(mx.array(keys), columns, fresh), expected, 0.0)
+    outputs, inputs = shape.matrices[0]
+    matrix = drawn(4, outputs, inputs)
+    for bits in (4, 8):
+        weight = Weight(*mx.quantize(matrix, group_size=64, bits=bits), form=QuantForm(64, bits))
+        for num_rows in (1, 8, 17, 32, 64):
+            x = drawn(5, 1, num_rows, inputs)
+            exact = x.astype(mx.float32) @ weight.dense(mx.float32).data.T
+            for name in ("whole", "split8", "split16", "unpacked"):
+                got = product_named(name)(weight, x)
+                # Wide: MLX's own kernel for CPUs adds up in bfloat16.
+                yield compared(f"product {name}, {bits} bits, {num_rows} rows", got, exact, 0.04)
+
+
+def compared_steps(geometry: str, dtype: str, force: str, scratch: Path) -> Iterator[dict[str, Any]]:
+    """The same tokens through rows of their own, common buffers, and traced steps over them."""
+    import mlx.core as mx
+    from phyla.cli.bench.step_timing import StepBench
+
+    parts = chosen_parts(geometry, scratch, dtype=dtype, strategy=force)
+    bench = StepBench(parts.bind(), parts.new_state, parts.plan.strategies, 1 << 60)
+    looped, stacked, traced = bench.looped(LENGTHS), bench.stacked(LENGTHS), bench.stacked(LENGTHS)
+    steps = bench.compiled()
+    worst = {"stacked": 0.0, "traced": 0.0}
+    unlike = {"stacked": 0, "traced": 0}
+    scale = apart = 0.0
+    mine_by_name: dict[str, mx.array] = {}
+    tokens = [7] * len(LENGTHS)
+    for number in range(COMPARED_STEPS):
+        if number == COMPARED_STEPS // 2:
+            for group in (looped, stacked, traced):
+                group.stand(next(row for row in group.seats if row is not None and row.num_tokens == LENGTHS[1]))
+            del tokens[1]
+        expected = bench.logits(looped, mx.array(tokens, dtype=mx.int32)[:, None]).astype(mx.float32)
+        order = [row.num_tokens for row in looped.seats if row is not None]
+        chosen = mx.argmax(expected, axis=-1)
+        scale = max(scale, float(mx.abs(expected).max().item()))  # type: ignore[arg-type]
+        for name, group, traces in (("stacked", stacked, None), ("traced", traced, steps)):
+            group.prepare(1)
+            held = [None if row is None else row.num_tokens for row in group.seats]
+            given = [0 if length is None else tokens[order.index(length)] for length in held]
+            logits = bench.logits(group, mx.array(given, dtype=mx.int32)[:, None], traces).astype(mx.float32)
+            mine = logits[mx.array([held.index(length) for length in order])]
+            worst[name] = max(worst[name], float(mx.abs(mine - expected).max().item()))  # type: ignore[arg-type]
+            unlike[name] += int((mx.argmax(mine, axis=-1) != chosen).sum().item())  # type: ignore[arg-type]
+            mine_by_name[name] = mine
+        apart = max(apart, float(mx.abs(mine_by_name["traced"] - mine_by_name["stacked"]).max().item()))  # type: ignore[arg-type]
+        tokens = [int(token) for token in chosen.tolist()]  # type: ignore[union-attr]
+    # Not tighter in float32: a GPU may multiply it in fewer bits.
+    bound = 0.01 if dtype == "float32" else 0.05
+    for name in worst:
+        counts = steps.counts
+        is_traced_once = name == "stacked" or (counts.traces == counts.shapes and counts.failures == 0 < counts.steps)
+        yield {
+            "what": f"{name} steps, {geometry} {dtype} {force}",
+            "worst": worst[name],
+            "scale": scale,
+            "bound": bound,
+            "worst_traced_to_stacked": apart,
+            "other_choices": unlike[name],
+            "choices": COMPARED_STEPS * len(LENGTHS) - COMPARED_STEPS // 2,
+            "counts": None if name == "stacked" else {**vars(counts)},
+            "passed": worst[name] <= bound * scale and is_traced_once,
+        }
+
+
+def measured_table(sizes: Sizes) -> StrategyTable:
+    """Every strategy at every size."""
+    backend = detect()
+    dtype = "float32" if backend.device == "cpu" else "bfloat16"
+
+    def progress(line: str) -> None:
+        print(f"          {line}", flush=True)
+
+    runs = KernelRuns(sizes.rows, sizes.stored, sizes.num_calls, sizes.num_runs, progress)
+    tables = [measure_kernels(shape, runs, dtype, backend) for shape in sizes.kernels]
+    return replace(tables[0], points=tuple(point for table in tables for point in table.points))
+
+
+def timed_steps(reference: str, weights: str, force: str, sizes: Sizes, scratch: Path, result: dict[str, Any]) -> None:
+    """Whole steps, compiled and not; steps of weights in the checkpoint's own form also go into the table."""
+    import mlx.core as mx
+    from phyla.cli.bench.step_timing import StepBench
+
+    parts = chosen_parts(reference, scratch, weights=weights, strategy=force)
+    bench = StepBench(parts.bind(), parts.new_state, parts.plan.strategies, parts.plan.backend.working_set_bytes)
+    for rows in sizes.rows:
+        for stored in sizes.stored:
+            mx.reset_peak_memory()
+            point = bench.point(rows, stored, num_steps=16, num_runs=5)
+            taken = dict(point.microseconds)
+            line = {
+                "model": reference,
+                "weights": weights,
+                "strategy": force,
+                "rows": rows,
+                "stored": stored,
+                "microseconds": taken,
+                "tokens_per_second": {name: round(rows * 1e6 / time, 1) for name, time in taken.items()},
+                "peak_bytes": mx.get_peak_memory(),
+            }
+            result.setdefault("steps", []).append(line)
+            print(f"          {rows} rows, {stored} stored: {line['tokens_per_second']}", flush=True)
+            if "@" not in reference and stored == sizes.stored[0]:
+                table = result.setdefault("table", _no_table().as_json())
+                table["points"].append(point.as_json())
+
+
+def timed_company(reference: str, long: int, short: int, scratch: Path, result: dict[str, Any]) -> None:
+    """Eight rows of which one is long, beside eight short ones."""
+    from phyla.cli.bench.step_timing import StepBench
+
+    parts = chosen_parts(reference, scratch)
+    bench = StepBench(parts.bind(), parts.new_state, parts.plan.strategies, parts.plan.backend.working_set_bytes)
+    mixed, alike = ([long, *[short] * 7], [short] * 8)
+    taken = {name: bench.timings(lengths, 16, 5) for name, lengths in (("mixed", mixed), ("alike", alike))}
+    times_as_long = {name: round(taken["mixed"][name] / taken["alike"][name], 3) for name in taken["mixed"]}
+    result["company"] = {"model": reference, "lengths": mixed, "microseconds": taken, "times_as_long": times_as_long}
+    print(f"          {times_as_long}", flush=True)
+
+
+def _no_table() -> StrategyTable:
+    backend = detect()
+    return replace(shipped_table(backend.device), points=(), measured_on=measured_on(backend, "bfloat16"))
+
+
+def chosen_parts(reference: str, scratch: Path, **flags: str) -> Parts:
+    """A random model as plans see it."""
+    manager = discover()
+    settings = load_settings(
+        manager.settings_sections(),
+        flags={f"--{name}": value for name, value in flags.items()} | {"--strategy-table": "none"},
+        env={},
+    )
+    folder = RandomModel.parse(reference).write(scratch)
+    plan = select(str(folder), manager, settings, detect())
+    return resolve(plan, manager, settings)
+
+
+if __name__ == "__main__":
+    main()
