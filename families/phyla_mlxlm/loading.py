@@ -109,5 +109,18 @@ def _check(model: Any, weights: Weights) -> None:
         for name, one in sorted(expected.items())
         if name in weights and weights[name].shape != one.shape
     ]
+    problems += [
+        f"dtype: {name} is {_dtype(weights[name])}, it has to be {_dtype(one)} or of its kind"
+        for name, one in sorted(expected.items())
+        if name in weights and _is_float(weights[name]) is not _is_float(one)
+    ]
     if problems:
         raise WeightMismatch("The tensors don't fit mlx-lm's class:\n  " + "\n  ".join(problems))
+
+
+def _is_float(array: mx.array) -> bool:
+    return bool(mx.issubdtype(array.dtype, mx.floating))
+
+
+def _dtype(array: mx.array) -> str:
+    return str(array.dtype).removeprefix("mlx.core.")

@@ -10,7 +10,7 @@ import mlx.core as mx
 import pytest
 from mlx_lm.models.cache import ArraysCache, CacheList, ConcatenateKVCache, KVCache, RotatingKVCache
 from phyla.checkpoint.folder import FolderCheckpoint
-from phyla.errors import LayoutError, UnsupportedModel
+from phyla.errors import LayoutError, UnsupportedModel, WeightMismatch
 from phyla.kv.state import StateArrays
 from phyla.model import Claim
 from phyla.testing.close import assert_close
@@ -289,6 +289,26 @@ def test_a_config_that_mlx_lm_cannot_take_is_refused_with_its_words(tmp_path):
     checkpoint.config = {key: value for key, value in config.items() if key != "head_dim"}
     with pytest.raises(UnsupportedModel, match="head_dim"):
         BRIDGE.bind(checkpoint, facts, load_options())
+
+
+def test_tensors_that_do_not_fit_are_one_error(tmp_path):
+    config = bridged_config("gemma2")
+    folder = tiny_checkpoint(tmp_path / "model", config, tokenizer=False, shapes=bridged_shapes(config))
+    tensors = dict(mx.load(str(folder / "model.safetensors")))
+    tensors["model.norm.weight"] = tensors["model.norm.weight"].astype(mx.int32)
+    tensors["model.layers.1.mlp.up_proj.weight"] = tensors["model.layers.1.mlp.up_proj.weight"][:8]
+    tensors["audio_tower.weight"] = tensors.pop("model.layers.0.mlp.up_proj.weight")
+    mx.save_safetensors(str(folder / "model.safetensors"), tensors)
+    checkpoint = FolderCheckpoint.open(folder)
+    with pytest.raises(WeightMismatch) as caught:
+        BRIDGE.bind(checkpoint, BRIDGE.describe(checkpoint), load_options())
+    for problem in (
+        "missing: model.layers.0.mlp.up_proj.weight",
+        "unused: audio_tower.weight",
+        "shape: model.layers.1.mlp.up_proj.weight",
+        "dtype: model.norm.weight is int32",
+    ):
+        assert problem in str(caught.value)
 
 
 def test_weights_multiplied_out_at_load_compute_the_same(tmp_path):
