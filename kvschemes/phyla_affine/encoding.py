@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 Products = Literal["quantised", "tiled", "dense"]
 """How scores and outputs are taken.
 
-By MLX's quantised matmul. Or, where that has no kernel for four axes (CUDA) or a slow one (CPU), from dequantised
-columns: tile by tile, or all at once with the fused kernel, a dozen launches per layer instead of a hundred.
+By MLX's quantised matmul. Or, where that has no kernel for four axes (CUDA), from dequantised columns: tile by tile, or
+all at once with the fused kernel, a dozen launches per layer instead of a hundred.
 """
 
 TILE_TOKENS = 2048

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from phyla import KVScheme, Settings
@@ -33,8 +33,18 @@ if TYPE_CHECKING:
     from phyla_affine.encoding import Products
 
 FormOf = Callable[[LayerSpec], LayerForm]
-ProductsOn = Callable[[str], "Products"]
-"""How a device takes scores and outputs."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a device attends."""
+
+    products: Products = "quantised"
+    fuses_wide_steps: bool = False
+    """Whatever the spec says."""
+
+
+WayOn = Callable[[str], Way]
 
 
 def affine_scheme(settings: Settings) -> KVScheme:
@@ -46,40 +56,38 @@ def affine_scheme(settings: Settings) -> KVScheme:
     )
     config = ConfigSpec(start=start, is_fused=is_fused is not False)
 
-    def products_on(device: str) -> Products:
-        # MLX's quantised matmul has mlx-lm's bits, and no kernel for four axes on CUDA. On a CPU it is scalar code: one
-        # token over 4096 took 37 ms per layer of the starter, tiles of dense columns 5 (2 cores, loaded); only a route
-        # that doesn't promise those bits avoids it there.
+    def way_on(device: str) -> Way:
+        # MLX's quantised matmul has mlx-lm's bits, and no kernel for four axes on CUDA. On a CPU it is scalar code, the
+        # faster one for a single token and three times slower for 64 (4096 stored by the starter's heads, 8 bits: 4.9
+        # and 189 ms, 5.9 and 54 from dequantised columns); a route that doesn't promise its bits fuses those.
         if device == "cuda":
-            return "tiled" if is_fused is False else "dense"
-        return "tiled" if device == "cpu" and selection.route == "fast" else "quantised"
+            return Way("tiled" if is_fused is False else "dense")
+        return Way(fuses_wide_steps=device == "cpu" and selection.route == "fast" and is_fused is not False)
 
     def parse(text: str) -> KVScheme:
         of_file = parsed_config(text, config)
-        chosen = (
-            _uniform(parsed(text, uniform), products_on) if of_file is None else _following_file(of_file, products_on)
-        )
+        chosen = _uniform(parsed(text, uniform), way_on) if of_file is None else _following_file(of_file, way_on)
         return replace(chosen, parse=parse)
 
-    return replace(_uniform(uniform, products_on), parse=parse, aliases={"4": "4", "8": "8", CONFIG: CONFIG})
+    return replace(_uniform(uniform, way_on), parse=parse, aliases={"4": "4", "8": "8", CONFIG: CONFIG})
 
 
-def _uniform(spec: UniformSpec, products_on: ProductsOn) -> KVScheme:
-    return _scheme(spec, lambda layer: spec.form(_planes(layer)), products_on)
+def _uniform(spec: UniformSpec, way_on: WayOn) -> KVScheme:
+    return _scheme(spec, lambda layer: spec.form(_planes(layer)), way_on)
 
 
-def _following_file(spec: ConfigSpec, products_on: ProductsOn) -> KVScheme:
+def _following_file(spec: ConfigSpec, way_on: WayOn) -> KVScheme:
     def for_checkpoint(checkpoint: Checkpoint, layout: Layout) -> KVScheme:
         found = read_config(checkpoint.sidecar(FILE_NAME), layout)
         if spec.digest not in (None, found.digest):
             raise SettingsError(f"{FILE_NAME} has changed since the plan was made. Plan again.")
-        return _scheme(replace(spec, digest=found.digest), lambda layer: found.forms[layer.index], products_on)
+        return _scheme(replace(spec, digest=found.digest), lambda layer: found.forms[layer.index], way_on)
 
     # Nobody asks it about layers before it knows the file.
-    return replace(_uniform(UniformSpec(), products_on), spec=str(spec), for_checkpoint=for_checkpoint)
+    return replace(_uniform(UniformSpec(), way_on), spec=str(spec), for_checkpoint=for_checkpoint)
 
 
-def _scheme(spec: UniformSpec | ConfigSpec, form_of: FormOf, products_on: ProductsOn) -> KVScheme:
+def _scheme(spec: UniformSpec | ConfigSpec, form_of: FormOf, way_on: WayOn) -> KVScheme:
     def supports(layer: LayerSpec, backend: BackendFacts) -> Support:
         reason = misfit(form_of(layer), _planes(layer))
         return SUPPORTED if reason is None else refused(reason)
@@ -87,7 +95,10 @@ def _scheme(spec: UniformSpec | ConfigSpec, form_of: FormOf, products_on: Produc
     def create(layer: LayerSpec, backend: BackendFacts, dtype: str) -> LayerState:
         from phyla_affine.encoding import AffineEncoding
 
-        encoding = AffineEncoding(layer, form_of(layer), products_on(backend.device), fused_prefill=spec.is_fused)
+        way = way_on(backend.device)
+        encoding = AffineEncoding(
+            layer, form_of(layer), way.products, fused_prefill=spec.is_fused or way.fuses_wide_steps
+        )
         return create_encoded(layer, encoding, spec.start)
 
     def bytes_per_token(layer: LayerSpec, dtype: str) -> float:

@@ -184,7 +184,7 @@ def test_explicit_masks_broadcast_over_grouped_heads(num_heads_of_mask: int) -> 
 
 
 @pytest.mark.parametrize(("route", "same"), [("auto", True), ("exact", True), ("fast", False)])
-def test_a_cpu_takes_tiles_only_where_no_bits_are_promised(route: str, same: bool) -> None:
+def test_a_cpu_fuses_wide_steps_only_where_no_bits_are_promised(route: str, same: bool) -> None:
     outputs = []
     for scheme in (scheme_of("8"), affine_scheme(settings(route=route))):
         state = scheme.create(AffineContract.layer, AffineContract.backend, "float32")
