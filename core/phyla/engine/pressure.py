@@ -21,5 +21,9 @@ class Pressure:
     """What a row of so many tokens stores."""
 
     def excess(self, num_new_tokens: int = 0) -> int:
-        """Bytes over the limit once a row of so many tokens is there; one that begins with a hit is billed whole."""
-        return max(0, self.used_bytes() + self.row_bytes(num_new_tokens) - self.limit_bytes)
+        """Bytes over the limit once a row of so many tokens is there; one that begins with a hit is billed whole.
+
+        Without a number of tokens nothing new is coming: asked after every step, so that it adds up no layers.
+        """
+        num_new_bytes = self.row_bytes(num_new_tokens) if num_new_tokens else 0
+        return max(0, self.used_bytes() + num_new_bytes - self.limit_bytes)

@@ -66,11 +66,11 @@ class StepInput:
     atomic_spans: tuple[tuple[int, int], ...] = ()
     """[start, end) token spans that chunking must not cut; the families that need them read them for masks."""
 
-    @property
+    @cached_property
     def num_rows(self) -> int:
         return self.ids.shape[0]
 
-    @property
+    @cached_property
     def width(self) -> int:
         return self.ids.shape[1]
 
