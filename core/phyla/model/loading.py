@@ -86,7 +86,7 @@ class WeightLoader:
 
     @contextmanager
     def group(self, label: str) -> Iterator[None]:
-        """What is asked for inside is read and evaluated together: a layer, or another part of modest size."""
+        """What is asked for inside is looked up and reported together: a layer, or another part of modest size."""
         self._source.enter(label)
         yield
         self._source.leave()
@@ -115,7 +115,8 @@ class WeightLoader:
     ) -> FusedLinear:
         """Several layers of one input, stored as one."""
         sized = zip(paths, num_outputs, strict=True)
-        return self._held(FusedLinear([self._linear(path, num_inputs, size, bias) for path, size in sized]))
+        parts = (self._linear(path, num_inputs, size, bias) for path, size in sized)
+        return self._held(FusedLinear(parts, self._source.join))
 
     def embedding(self, path: str, num_rows: int, width: int) -> Embedding:
         """`path.weight`, quantised or not."""

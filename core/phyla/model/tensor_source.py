@@ -37,8 +37,12 @@ class TensorSource(Protocol):
         """The stored tensor, which must have this shape."""
         ...
 
+    def join(self, arrays: list[mx.array]) -> mx.array:
+        """One array of what was taken, below each other; empties the list."""
+        ...
+
     def hold(self, arrays: Iterable[mx.array]) -> None:
-        """What the model keeps of what was taken."""
+        """What the model keeps of what was taken; it is made real."""
         ...
 
     def refuse(self, problem: str) -> None:
@@ -46,13 +50,13 @@ class TensorSource(Protocol):
         ...
 
     def leave(self) -> None:
-        """The group ends; what it holds is made real."""
+        """The group ends."""
         ...
 
 
 @dataclass
 class TensorGroup:
-    """Tensors that are read together."""
+    """Tensors that are looked up together."""
 
     label: str
     names: list[str] = field(default_factory=list)
@@ -90,6 +94,9 @@ class HeaderSource:
         self._current.names.append(name)
         return mx.zeros(shape, getattr(mx, info.dtype))
 
+    def join(self, arrays: list[mx.array]) -> mx.array:
+        return mx.concatenate(arrays)
+
     def hold(self, arrays: Iterable[mx.array]) -> None:
         """Stand-ins aren't kept."""
 
@@ -125,15 +132,12 @@ class StoredSource:
         self._outside, *self._waiting = groups
         self._current = self._outside
         self._stored: dict[str, mx.array] = {}
-        self._held: list[mx.array] = []
-        self._held_outside = self._held
         self._done = 0
         self._total = sum(self.infos[name].num_bytes for group in groups for name in group.names)
 
     def enter(self, label: str) -> None:
         self._current = self._waiting.pop(0)
         assert self._current.label == label, "a build function asks for the same groups at each call"
-        self._held = []
 
     def take(self, name: str, shape: tuple[int, ...]) -> mx.array:
         if name not in self._stored:
@@ -141,23 +145,33 @@ class StoredSource:
             self._stored |= self._checkpoint.load(self._current.names)
         return self._stored.pop(name)
 
+    def join(self, arrays: list[mx.array]) -> mx.array:
+        # One after the other into the whole: concatenating would hold all parts beside it.
+        whole = mx.zeros((sum(len(array) for array in arrays), *arrays[0].shape[1:]), arrays[0].dtype)
+        start = 0
+        while arrays:
+            stop = start + len(arrays[0])
+            whole[start:stop] = arrays.pop(0)
+            mx.eval(whole)
+            start = stop
+        return whole
+
     def hold(self, arrays: Iterable[mx.array]) -> None:
-        self._held.extend(arrays)
+        # At once: what they were made of can go before the next module's tensors are read.
+        mx.eval(list(arrays))
 
     def refuse(self, problem: str) -> None:
         raise WeightMismatch(problem)
 
     def leave(self) -> None:
-        self._evaluate()
-        self._current, self._held = self._outside, self._held_outside
+        self._report()
+        self._current = self._outside
 
     def close(self) -> None:
-        """Make real what was asked for outside of any group, and give back what loading needed."""
-        self._evaluate()
+        """Give back what loading needed."""
+        self._report()
         mx.clear_cache()
 
-    def _evaluate(self) -> None:
-        mx.eval(self._held)
-        self._held.clear()
+    def _report(self) -> None:
         self._done += sum(self.infos[name].num_bytes for name in self._current.names)
         self._progress(self._current.label, self._done, self._total)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
 from phyla.nn.products import FastProducts
-from phyla.nn.weight import Weight, stacked_rows
+from phyla.nn.weight import Join, Weight, stacked_rows
 
 if TYPE_CHECKING:
     from phyla.model.step import Route
@@ -55,12 +55,17 @@ class FusedLinear:
 
     The fast route multiplies by the whole matrix and cuts the result. The exact route multiplies by row views, one
     after the other, which gives the bits of separate matrices. Layers whose forms differ stay apart on both routes.
+
+    Args:
+        parts: the layers. Those of an iterator go as soon as they were copied.
+        join: copies them together.
     """
 
-    def __init__(self, parts: Sequence[Linear]) -> None:
-        self.whole = _fused(parts)
-        self.parts = tuple(parts) if self.whole is None else _views(self.whole, parts)
-        self._cuts = _cuts(parts)
+    def __init__(self, parts: Iterable[Linear], join: Join = mx.concatenate) -> None:
+        apart = list(parts)
+        self._cuts = _cuts(apart)
+        self.whole = _fused(apart, join)
+        self.parts = tuple(apart) if self.whole is None else _views(self.whole, self._cuts)
 
     def __call__(self, x: mx.array, route: Route) -> Sequence[mx.array]:
         """The outputs of each part, in order."""
@@ -75,17 +80,19 @@ class FusedLinear:
         return views if self.whole is None else [*self.whole.arrays, *views]
 
 
-def _fused(parts: Sequence[Linear]) -> Linear | None:
+def _fused(parts: list[Linear], join: Join) -> Linear | None:
+    """One layer for all, which empties the list; None where they differ."""
     alike = len({(part.weight.form, part.weight.data.dtype, part.bias is None) for part in parts}) == 1
     if not alike:
         return None
-    biases = [part.bias for part in parts if part.bias is not None]
-    weight, bias = stacked_rows([part.weight for part in parts]), mx.concatenate(biases) if biases else None
-    return Linear(weight, bias, parts[0].products)
+    products = parts[0].products
+    weights, biases = [part.weight for part in parts], [part.bias for part in parts if part.bias is not None]
+    parts.clear()
+    return Linear(stacked_rows(weights, join), join(biases) if biases else None, products)
 
 
-def _views(whole: Linear, parts: Sequence[Linear]) -> tuple[Linear, ...]:
-    edges = [0, *_cuts(parts), whole.weight.num_rows]
+def _views(whole: Linear, cuts: Sequence[int]) -> tuple[Linear, ...]:
+    edges = [0, *cuts, whole.weight.num_rows]
     return tuple(whole.rows(start, stop) for start, stop in pairwise(edges))
 
 

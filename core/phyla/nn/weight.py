@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -107,15 +107,19 @@ class Weight:
         return Weight(dequantised(self.data, self.scales, self.biases, self.form, dtype))
 
 
-def stacked_rows(weights: Sequence[Weight]) -> Weight:
-    """One matrix with the rows of all of them, in order. They share one form and one number of columns."""
-    first = weights[0]
-    assert all(weight.form == first.form for weight in weights), "matrices of different forms can't be fused"
+Join = Callable[[list[mx.array]], mx.array]
+"""Arrays below each other; may empty the list, so that each can go as soon as it was copied."""
+
+
+def stacked_rows(weights: list[Weight], join: Join = mx.concatenate) -> Weight:
+    """One matrix with the rows of all of them, in order. They share one form and one number of columns.
+
+    Empties the list: nothing here keeps the parts beside the whole.
+    """
+    form = weights[0].form
+    assert all(weight.form == form for weight in weights), "matrices of different forms can't be fused"
+    data = [weight.data for weight in weights]
     scales = [weight.scales for weight in weights if weight.scales is not None]
     biases = [weight.biases for weight in weights if weight.biases is not None]
-    return Weight(
-        mx.concatenate([weight.data for weight in weights]),
-        mx.concatenate(scales) if scales else None,
-        mx.concatenate(biases) if biases else None,
-        first.form,
-    )
+    weights.clear()
+    return Weight(join(data), join(scales) if scales else None, join(biases) if biases else None, form)
