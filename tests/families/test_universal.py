@@ -9,9 +9,11 @@ from phyla.checkpoint.folder import FolderCheckpoint
 from phyla.errors import DamagedCheckpoint, UnsupportedModel
 from phyla.model import Claim
 from phyla.settings import Settings
+from phyla.testing.engines import family_spec
 from phyla.testing.family import FamilyContract
 from phyla.testing.oracle import MlxLmOracle
 from phyla.testing.parity import MlxLmParityContract
+from phyla.testing.row_equality import RowEqualityContract
 from phyla.testing.stepping import load_options
 from phyla.testing.tiny import tensor_shapes, tiny_checkpoint, tiny_config
 from phyla_universal import UniversalFamily, phyla_families
@@ -42,6 +44,18 @@ QWEN3_LINEAR = tiny_config("qwen3", rope_scaling=LINEAR, tie_word_embeddings=Fal
 
 class Universal:
     family = UniversalFamily()
+
+
+class TestRows(RowEqualityContract):
+    group = "stacked"
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def folder(cls, tmp_path_factory):
+        cls.made = tiny_checkpoint(tmp_path_factory.mktemp("models") / "tiny", LLAMA_SLIDING)
+
+    def spec(self, settings):
+        return family_spec(UniversalFamily(), self.made, settings)
 
 
 class TestLlama(Universal, FamilyContract):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from phyla.engine.engine import EngineSpec
 from phyla.engine.front import EngineFront
@@ -20,18 +20,26 @@ from phyla.testing.engines import Heard, a_request, running
 from phyla.testing.family import random_tokens
 
 STRICT: Mapping[str, Any] = {"batch": 1}
-COMPANY: Mapping[str, Any] = {"batch": 8}
 NUM_TOKENS = 24
 
 
 class RowEqualityContract:
     """Subclass and give `spec`."""
 
-    prompt_lengths: Sequence[int] = (1, 2, 7, 33, 150)
-    """Some shorter and some longer than a sliding window, and one that is prefilled in several chunks."""
+    prompt_lengths: Sequence[int] = (1, 2, 7, 33, 215)
+    """Some shorter and some longer than a sliding window, and one that is prefilled in several chunks and outgrows the
+    smallest bay while it decodes."""
+
+    group: Literal["auto", "loop", "stacked"] = "auto"
+    """What holds the rows in company. `stacked` insists on it: a family whose layers can all be stacked says so."""
 
     logprob_atol: float = 2e-4
     """Bound on log-probabilities together against alone: other shapes take other paths through the kernels."""
+
+    @property
+    def company(self) -> Mapping[str, Any]:
+        """Engine settings of rows together."""
+        return {"batch": 8, "group": self.group}
 
     def spec(self, settings: Mapping[str, Any]) -> EngineSpec:
         """The engine to test, with these engine settings."""
@@ -39,20 +47,20 @@ class RowEqualityContract:
 
     def test_rows_that_arrive_together_get_what_each_gets_alone(self) -> None:
         requests = self._requests(_greedy)
-        self._compare(requests, together(self.spec(COMPANY), requests))
+        self._compare(requests, together(self.spec(self.company), requests))
 
     def test_rows_that_join_one_by_one_get_what_each_gets_alone(self) -> None:
         requests = self._requests(_greedy)
-        self._compare(requests, staggered(self.spec(COMPANY), requests, every=3))
+        self._compare(requests, staggered(self.spec(self.company), requests, every=3))
 
     def test_rows_that_leave_early_change_nothing_for_the_others(self) -> None:
         caps = (1, 2, NUM_TOKENS, 9, NUM_TOKENS)
         requests = [replace(one, max_tokens=cap) for one, cap in zip(self._requests(_greedy), caps, strict=True)]
-        self._compare(requests, staggered(self.spec(COMPANY), requests, every=1))
+        self._compare(requests, staggered(self.spec(self.company), requests, every=1))
 
     def test_a_cancelled_row_changes_nothing_for_the_others(self) -> None:
         requests = self._requests(_greedy)
-        with running(self.spec(COMPANY)) as (engine, log):
+        with running(self.spec(self.company)) as (engine, log):
             for request in requests:
                 engine.submit(request)
             log.wait_for_tokens(requests[1].request_id, 3)
@@ -64,11 +72,11 @@ class RowEqualityContract:
 
     def test_samplers_of_all_sorts_keep_to_their_rows(self) -> None:
         requests = self._requests(_varied)
-        self._compare(requests, staggered(self.spec(COMPANY), requests, every=2))
+        self._compare(requests, staggered(self.spec(self.company), requests, every=2))
 
     def test_one_more_than_there_are_places_waits_and_gets_the_same(self) -> None:
         requests = self._requests(_greedy)
-        self._compare(requests, together(self.spec({"batch": 2}), requests))
+        self._compare(requests, together(self.spec({**self.company, "batch": 2}), requests))
 
     def _requests(self, sampling: Sequence[SamplingParams]) -> list[Request]:
         vocab_size = self.spec(STRICT).facts.vocab_size

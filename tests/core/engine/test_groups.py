@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from phyla.engine.engine import EngineSpec
+from phyla.engine.drafting import Drafting
+from phyla.engine.engine import EngineSpec, Loaded
 from phyla.kv.stacked.group import StackedGroup
-from phyla.request import SamplingParams
+from phyla.request import ConstraintSpec, Request, SamplingParams
+from phyla.testing.constraint import WordList
+from phyla.testing.drafting import ScriptedProvider
 from phyla.testing.engines import Heard, a_request, running, toy_spec
 from phyla.testing.family import random_tokens
 from phyla.testing.row_equality import Joining
 
 GREEDY = SamplingParams(ignore_eos=True)
+WORDS = ((5, 6, 7), (5, 9))
 UNHURRIED: Mapping[str, Any] = {"step_ms": 1e6}
 """A prompt is read in one piece, however slow the machine is: who meets whom is then decided by tokens alone."""
-
 EDGES = (1, 30, 215, 223, 224, 225, 240)
 """Prompts around the edge of the smallest bay, which the shorter of them cross while they decode."""
 
@@ -47,6 +51,37 @@ def said(spec: EngineSpec, lengths: tuple[int, ...] = EDGES, num_tokens: int = 2
         return heard, engine.stats()["steps"]
 
 
+def answered(spec: EngineSpec, requests: Sequence[Request]) -> list[Heard]:
+    """What each of several requests gets, each joining when the one before has begun to speak."""
+    with running(spec) as (engine, log):
+        engine.subscribe(Joining(engine, requests, every=1))
+        engine.submit(requests[0])
+        return [log.wait(request.request_id) for request in requests]
+
+
+def spelling(spec: EngineSpec) -> EngineSpec:
+    """An engine whose constrained requests answer with one of a few words."""
+    words = WordList(WORDS, eos_ids=spec.facts.eos_ids, vocab_size=spec.facts.vocab_size)
+    return replace(spec, open_constraint=lambda request: words.open() if request.constraint else None)
+
+
+def drafting(spec: EngineSpec, known: Mapping[tuple[int, ...], Sequence[int]]) -> EngineSpec:
+    """An engine that drafts more or less of what each prompt's answer is known to be, and then something else."""
+
+    def script(history: Sequence[int], room: int) -> Sequence[int]:
+        prompt = next(one for one in known if tuple(history[: len(one)]) == one)
+        said = len(history) - len(prompt)
+        right = known[prompt][said : said + len(history) % (room + 1)]
+        return [*right, *range(room - len(right) - len(prompt) % 2)]
+
+    loading = spec.load
+
+    def load() -> Loaded:
+        return replace(loading(), drafting=Drafting("scripted", ScriptedProvider(script), 6, is_adaptive=False))
+
+    return replace(spec, load=load)
+
+
 @pytest.mark.parametrize("layers", ["FF", "SFS", "RRF"])
 def test_rows_that_cross_the_edges_of_bays_get_what_they_get_in_a_loop(layers: str, bays_seen: list) -> None:
     stacked, steps = said(toy_spec(layers, {"group": "stacked"} | UNHURRIED))
@@ -56,6 +91,33 @@ def test_rows_that_cross_the_edges_of_bays_get_what_they_get_in_a_loop(layers: s
     assert {capacity for bays in bays_seen for capacity, _, _ in bays} >= {256, 512}
     assert max(seats for bays in bays_seen for _, seats, _ in bays) == 8
     assert any(rows < seats for bays in bays_seen for _, seats, rows in bays)
+
+
+@pytest.mark.parametrize("layers", ["FF", "SFS", "RRF"])
+def test_windows_of_several_widths_and_constraints_share_stacked_steps(
+    layers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows: list[tuple[int, ...]] = []
+    open_window = StackedGroup.open_window
+
+    def spied(self: StackedGroup, counts: Sequence[int]) -> None:
+        windows.append(tuple(counts))
+        open_window(self, counts)
+
+    monkeypatch.setattr(StackedGroup, "open_window", spied)
+    requests = [
+        a_request(f"row-{length}", random_tokens(length, 512, seed=length), 24, GREEDY) for length in (2, 30, 215, 230)
+    ]
+    requests.append(a_request("word", (7, 8, 9), 24, SamplingParams(), constraint=ConstraintSpec("words", "")))
+    plain = answered(spelling(toy_spec(layers, {"group": "loop"})), requests)
+    known = {request.rendered.ids: one.ids for request, one in zip(requests, plain, strict=True)}
+
+    drafted = answered(drafting(spelling(toy_spec(layers, {"group": "stacked"} | UNHURRIED)), known), requests)
+
+    assert [one.ids for one in drafted] == [one.ids for one in plain]
+    assert tuple(drafted[-1].ids) in WORDS
+    assert any(len({count for count in counts if count}) > 1 for counts in windows)
+    assert max(count for counts in windows for count in counts) > 4
 
 
 def test_a_long_row_sits_apart_from_short_ones(bays_seen: list) -> None:

@@ -19,14 +19,17 @@ class _Toy(RowEqualityContract):
 
 class TestFull(_Toy):
     layers = "FF"
+    group = "stacked"
 
 
 class TestSliding(_Toy):
     layers = "SFS"
+    group = "stacked"
 
 
 class TestRecurrent(_Toy):
     layers = "RR"
+    group = "stacked"
 
 
 class TestLatent(_Toy):
@@ -35,6 +38,7 @@ class TestLatent(_Toy):
 
 class TestHybrid(_Toy):
     layers = "RRF"
+    group = "stacked"
 
 
 class TestEverything(_Toy):

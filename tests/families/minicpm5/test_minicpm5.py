@@ -12,8 +12,10 @@ from phyla.checkpoint.folder import FolderCheckpoint
 from phyla.errors import DamagedCheckpoint, UnsupportedModel, WeightMismatch
 from phyla.model import Claim
 from phyla.settings import Settings
+from phyla.testing.engines import family_spec
 from phyla.testing.family import FamilyContract
 from phyla.testing.parity import MlxLmParityContract
+from phyla.testing.row_equality import RowEqualityContract
 from phyla.testing.stepping import load_options
 from phyla.testing.tiny import tensor_shapes, tiny_checkpoint, tiny_config
 from phyla_minicpm5 import MiniCPM5Family, phyla_families
@@ -32,6 +34,18 @@ QUESTION = [{"role": "user", "content": "What is 2 + 2?"}]
 class MiniCPM5:
     family = MiniCPM5Family()
     config = TINY
+
+
+class TestRows(RowEqualityContract):
+    group = "stacked"
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def folder(cls, tmp_path_factory):
+        cls.made = tiny_checkpoint(tmp_path_factory.mktemp("models") / "tiny", TINY)
+
+    def spec(self, settings):
+        return family_spec(MiniCPM5Family(), self.made, settings)
 
 
 class TestMiniCPM5(MiniCPM5, FamilyContract):

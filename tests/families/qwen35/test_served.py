@@ -23,6 +23,7 @@ QUESTION = [{"role": "user", "content": "Which of the two is the larger one, and
 
 class Rows(RowEqualityContract):
     config: ClassVar[dict]
+    group = "stacked"
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
