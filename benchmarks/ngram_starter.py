@@ -1,20 +1,21 @@
 """n-gram lookup on the starter, greedy, on real text: decode with it and without, in alternating runs.
 
-One task copies: a paragraph is to be repeated with a word changed. The other is free: an answer in the model's own
-words. Both sides are one loaded model each, in this process, and answer the same prompts with the same tokens.
+One task copies: a paragraph is to be repeated with a word changed. The other is free: answers in the model's own words.
+Both sides are one loaded model each, in this process, and answer the same prompts with the same tokens.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 import phyla
 
 from benchmarks.measurement import interval_95, versions, write_result
 
-NUM_DECODED = 48
+NUM_DECODED = 64
 
 PARAGRAPH = (
     "The library opens at nine in the morning and closes at six in the evening. Readers may borrow up to five books "
@@ -22,8 +23,12 @@ PARAGRAPH = (
     "that come back late cost ten cents a day. Newspapers, maps and dictionaries are for use in the reading room only."
 )
 TASKS = {
-    "copy": f"Repeat this text word for word, and change nothing but 'five books' into 'six books':\n\n{PARAGRAPH}",
-    "free": "Explain in your own words why the sky is blue and why sunsets are red.",
+    "copy": [f"Repeat this text word for word, and change nothing but 'five books' into 'six books':\n\n{PARAGRAPH}"],
+    "free": [
+        "Explain in your own words why the sky is blue and why sunsets are red.",
+        "Write a short story about a fisherman who finds a letter.",
+        "What should I think of before I buy a used bicycle?",
+    ],
 }
 
 
@@ -35,7 +40,7 @@ def main() -> None:
     with phyla.load(options.model) as plain, phyla.load(options.model, method="ngram") as drafting:
         sides = {"plain": plain, "ngram": drafting}
         samples = [one_pair(sides, number) for number in range(options.pairs)]
-        accepted = {task: acceptance(drafting, prompt) for task, prompt in TASKS.items()}
+        accepted = {task: acceptance(drafting, prompts) for task, prompts in TASKS.items()}
     result: dict[str, Any] = {
         "versions": versions("phyla", "mlx", "numpy"),
         "model": "SmolLM2-135M-Instruct, Q4_1 (the starter)",
@@ -50,20 +55,21 @@ def one_pair(sides: dict[str, phyla.Model], number: int) -> dict[str, dict[str, 
     """Decoded tokens per second by task and side."""
     # Which side goes first changes: a machine that slows down must not favour one of them.
     order = list(sides) if number % 2 == 0 else list(reversed(sides))
-    measured = {task: {name: decode_rate(sides[name], prompt) for name in order} for task, prompt in TASKS.items()}
+    measured = {task: {name: decode_rate(sides[name], prompts) for name in order} for task, prompts in TASKS.items()}
     print(f"pair {number + 1}: {measured}", flush=True)
     return measured
 
 
-def decode_rate(model: phyla.Model, prompt: str) -> float:
-    usage = answered(model, prompt).usage
-    return (usage.num_completion_tokens - 1) / usage.decode_seconds
+def decode_rate(model: phyla.Model, prompts: Sequence[str]) -> float:
+    usages = [answered(model, prompt).usage for prompt in prompts]
+    return sum(one.num_completion_tokens - 1 for one in usages) / sum(one.decode_seconds for one in usages)
 
 
-def acceptance(model: phyla.Model, prompt: str) -> dict[str, Any]:
-    speculation = answered(model, prompt).usage.speculation
-    assert speculation is not None
-    return {name: speculation[name] for name in ("drafted", "accepted", "tokensPerForward")}
+def acceptance(model: phyla.Model, prompts: Sequence[str]) -> dict[str, Any]:
+    """Counts over all prompts."""
+    reports = [answered(model, prompt).usage.speculation for prompt in prompts]
+    counts = {name: sum(one[name] for one in reports) for name in ("drafted", "accepted", "targetCalls")}
+    return {**counts, "tokensPerForward": round(NUM_DECODED * len(prompts) / counts["targetCalls"], 2)}
 
 
 def answered(model: phyla.Model, prompt: str) -> Any:

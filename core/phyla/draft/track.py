@@ -21,19 +21,23 @@ class Track:
         self._source = source
         self._length = length
         self._guess: int | None = None
-        self.is_on_track = False
-        """The last guess, or a draft of the last round, was right."""
+        self._was_right = False
+
+    @property
+    def is_on_track(self) -> bool:
+        """The last guess, or a draft of the last round, was right, and there is another one."""
+        return self._was_right and self._guess is not None
 
     def stepped(self, history: Sequence[int], num_new: int = 1) -> None:
         """A step brought the last tokens of `history` without this source: evidence like a draft's, and free."""
-        self.is_on_track = self._guess == history[-num_new]
+        self._was_right = self._guess == history[-num_new]
         if self._guess is not None:
-            self._length.record(1, int(self.is_on_track))
+            self._length.record(1, int(self._was_right))
         self._look(history)
 
     def verified(self, history: Sequence[int], num_accepted: int) -> None:
         """A round brought the last tokens of `history`."""
-        self.is_on_track = num_accepted > 0
+        self._was_right = num_accepted > 0
         self._look(history)
 
     def _look(self, history: Sequence[int]) -> None:

@@ -48,6 +48,10 @@ class RowProposers:
             return True
         return self.method is not None and self.method.wants_round(num_rows)
 
+    @property
+    def looks_at_every_step(self) -> bool:
+        return self.method is not None and self.method.looks_at_every_step and not self.method.is_off
+
     def from_host(self, history: Sequence[int], room: int) -> Proposed | None:
         """The first span of those who need no look at the other rows.
 

@@ -50,10 +50,18 @@ class Rounds:
         self._trace = trace
         self._vectorised = vectorised_sampling
 
-    def run(self, rows: Sequence[Row], route: Route, seat: Seat) -> int:
-        """One round of rows whose tokens are all on the host; returns how many positions were computed."""
+    def run(self, rows: Sequence[Row], route: Route, seat: Seat) -> int | None:
+        """One round of rows whose tokens are all on the host.
+
+        Returns:
+            How many positions were computed; None if nobody proposed anything and nobody has to look: a plain step,
+            which needn't be waited for, does as well.
+        """
         began = time.perf_counter()
-        windows = self._planned(rows)
+        found = self._proposing.propose(rows)
+        if not found and not any(row.looks_at_every_step for row in rows):
+            return None
+        windows = self._planned(rows, found)
         if not windows:
             return 0
         by_row = {id(window.row): window for window in windows}
@@ -82,9 +90,8 @@ class Rounds:
         self._proposing.timed(len(windows), max(counts), time.perf_counter() - began)
         return sum(counts)
 
-    def _planned(self, rows: Sequence[Row]) -> list[_Window]:
+    def _planned(self, rows: Sequence[Row], found: Mapping[int, Proposed]) -> list[_Window]:
         """Windows of the rows whose constraint could be asked; the others fail alone."""
-        found = self._proposing.propose(rows)
         windows = []
         for index, row in enumerate(rows):
             if row.has_ended:

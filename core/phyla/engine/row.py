@@ -121,6 +121,11 @@ class Row:
         return self.constraint is not None or self.sampler.needs_history
 
     @property
+    def looks_at_every_step(self) -> bool:
+        """Whether every step has to be waited for, since something proposes from its hidden rows."""
+        return self.proposers is not None and self.proposers.looks_at_every_step
+
+    @property
     def mask(self) -> npt.NDArray[np.int32] | None:
         """What may come next, where something restricts it."""
         return None if self.constraint is None else self.constraint.mask()

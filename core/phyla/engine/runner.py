@@ -140,16 +140,11 @@ class Runner:
         if is_synced:
             mx.synchronize()
         try:
-            if any(row.wants_round(len(rows)) for row in rows):
-                self._read([row for row in rows if row.pending is not None])
-                num_computed = self._rounds.run(
-                    [row for row in rows if row.wants_step],
-                    route,
-                    lambda going, width: self._seated(going, width, is_shared=is_shared),
-                )
-                stepped = Stepped("verify", num_computed)
-            else:
+            num_verified = self._verified(rows, route, is_shared=is_shared)
+            if num_verified is None:
                 self._pipelined(rows, route, is_shared=is_shared, reads_at_once=reads_at_once)
+            else:
+                stepped = Stepped("verify", num_verified)
         except Exception as error:
             for row in rows:
                 row.fail(error)
@@ -159,6 +154,17 @@ class Runner:
         if self._num_steps % STEPS_PER_CACHE_CLEAR == 0:
             mx.clear_cache()
         return stepped if self._shared is None or not is_shared else replace(stepped, group=self._shared.group_name)
+
+    def _verified(self, rows: Sequence[Row], route: Route, *, is_shared: bool) -> int | None:
+        """A round, if somebody wants one and then has something to propose; None otherwise."""
+        if not any(row.wants_round(len(rows)) for row in rows):
+            return None
+        self._read([row for row in rows if row.pending is not None])
+        return self._rounds.run(
+            [row for row in rows if row.wants_step],
+            route,
+            lambda going, width: self._seated(going, width, is_shared=is_shared),
+        )
 
     def _pipelined(self, rows: Sequence[Row], route: Route, *, is_shared: bool, reads_at_once: bool) -> None:
         began = time.perf_counter()

@@ -40,6 +40,15 @@ def test_a_wrong_guess_and_no_guess_are_off_the_track():
     assert not tried.is_on_track
 
 
+def test_a_row_is_off_the_track_where_nothing_is_known_to_follow():
+    tried, _ = track(last=6)
+    tried.stepped([4])
+    tried.stepped([4, 5])
+    assert tried.is_on_track
+    tried.stepped([4, 5, 6])
+    assert not tried.is_on_track
+
+
 def test_guesses_are_evidence_of_what_drafts_would_fetch():
     right, of_right = track()
     wrong, of_wrong = track()
