@@ -34,6 +34,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     head = companion_config(qwen35)
     return {
         "llama": tiny_checkpoint(models / "llama", tiny_config("llama", num_hidden_layers=2)),
+        "minicpm5": tiny_checkpoint(models / "minicpm5", tiny_config("llama", head_dim=128, rope_theta=5e6)),
         "qwen35": tiny_checkpoint(models / "qwen35", qwen35),
         "head": tiny_checkpoint(models / "head", head, shapes=head_shapes(head), tokenizer=False),
     }
@@ -173,14 +174,40 @@ def test_encoded_keys_and_values_give_the_same_with_drafts(folders: Folders, met
     ("method", "family"),
     [
         pytest.param("ngram", "llama", marks=cell("ngram", "universal")),
+        pytest.param("ngram", "minicpm5", marks=cell("ngram", "minicpm5")),
         pytest.param("two-model", "llama", marks=cell("two-model", "universal")),
         pytest.param("two-model", "qwen35", marks=cell("two-model", "qwen35")),
+        pytest.param("two-model", "minicpm5", marks=cell("two-model", "minicpm5")),
         pytest.param("mtp", "qwen35", marks=cell("mtp", "qwen35")),
         pytest.param("mtp", "llama", marks=cell("mtp", "universal")),
+        pytest.param("mtp", "minicpm5", marks=cell("mtp", "minicpm5")),
     ],
 )
 def test_families_are_drafted_for(folders: Folders, method: str, family: str) -> None:
-    with drafting(folders, method, family) as model:
+    named = {"family": "minicpm5"} if family == "minicpm5" else {}
+    with drafting(folders, method, family, **named) as model:
         got = model.generate(PROMPT, **GREEDY)
     assert drafted(got) > 0
-    assert got.token_ids == plainly(folders, family, PROMPT, GREEDY).token_ids
+    assert got.token_ids == plainly(folders, family, PROMPT, GREEDY, **named).token_ids
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param("ngram", marks=cell("ngram", "mlxlm")),
+        pytest.param("two-model", marks=cell("two-model", "mlxlm")),
+        pytest.param("mtp", marks=cell("mtp", "mlxlm")),
+    ],
+)
+def test_models_over_the_bridge_are_drafted_for_alone_and_in_company(folders: Folders, method: str) -> None:
+    target = target_of(method)
+    want = plainly(folders, target, PROMPT, GREEDY, family="mlxlm")
+    with drafting(folders, method, family="mlxlm", batch=4) as model:
+        got = model.generate(PROMPT, **GREEDY)
+        company = model.stream(OTHER, max_tokens=400, ignore_eos=True)
+        next(company)
+        together = model.generate(PROMPT, **GREEDY)
+        company.close()  # type: ignore[attr-defined]
+    assert drafted(got) > 0
+    assert together.usage.lane == "batched+spec"
+    assert got.token_ids == together.token_ids == want.token_ids
