@@ -65,7 +65,8 @@ def choose_schemes(
         if scheme not in layers:
             raise UnsupportedScheme(
                 f"KV scheme '{scheme.identity}' covers no layer of {facts.family}: it stores "
-                f"{_listed(scheme.kinds)}, and the layers are {_listed({layer.kind for layer in facts.layout})}."
+                f"{_listed(scheme.kinds)}, and the layers are {_listed({layer.kind for layer in facts.layout})}. "
+                f"Use --kv-scheme {PLAIN_NAME}."
             )
     notices = tuple(_left_plain(facts, layers, plain, used)) if plain.identity not in used else ()
     return ChosenSchemes(wanted.choice(",".join(sorted(used)) if len(used) > 1 else next(iter(used))), layers, notices)
@@ -121,7 +122,7 @@ def _by_kind(text: str, facts: ModelFacts, schemes: Schemes) -> dict[str, KVSche
         if kind not in kinds:
             raise UnknownName(f"layer kind in {facts.family} called", kind, kinds)
         if kind in chosen:
-            raise RefusedCombination(f"'{text}' gives layers of kind '{kind}' two schemes.")
+            raise RefusedCombination(f"'{text}' gives layers of kind '{kind}' two schemes; leave one.")
         scheme = configured(name, schemes)
         if kind not in scheme.kinds:
             raise UnsupportedScheme(
