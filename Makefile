@@ -58,6 +58,7 @@ lint: $(VENV)/test.stamp
 docs: $(VENV)/test.stamp
 	@$(BIN)/python -m benchmarks.tables
 	@$(BIN)/python -m tests.compat.matrix
+	@$(BIN)/python -m tests.plugins.grammar.keyword_support
 
 bench: $(VENV)/test.stamp
 	@$(BIN)/python -m benchmarks.starter_vs_mlx_lm
