@@ -1,6 +1,9 @@
 """Phyla's exact route against mlx-lm: one row, random weights, the same files, the same process, in pairs.
 
     python -m benchmarks.exact_route --model llama-1b --pairs 10
+    python -m benchmarks.exact_route --model llama-0.5b --dtype float32 --prompt 128 --decoded 24 --rows --pairs 10
+
+The second is for a CPU: float32 is what its BLAS multiplies, and the lengths let ten pairs fit in minutes.
 
 Also says whether the greedy tokens were equal, and how fast 8 and 32 rows are together.
 """
@@ -9,21 +12,29 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import phyla
 from phyla.backend.blas import load_fast_blas
-from phyla.cli.bench.random_model import GEOMETRIES, RandomModel
+from phyla.cli.bench.random_model import GEOMETRIES, RandomModel, write_random_folder
 
 from benchmarks.measurement import interval_95, versions, write_result
 
-NUM_PROMPT = 512
-NUM_DECODED = 128
+
+@dataclass(frozen=True)
+class Lengths:
+    """Of a run, in tokens."""
+
+    prompt: int = 512
+    decoded: int = 128
 
 
 def main() -> None:
@@ -32,24 +43,47 @@ def main() -> None:
     parser.add_argument("--bits", type=int, choices=(4, 8), help="quantise both sides' files")
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--rows", type=int, nargs="*", default=[8, 32])
+    parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="of both sides' numbers")
+    parser.add_argument("--prompt", type=int, default=Lengths.prompt, help="tokens that are read")
+    parser.add_argument("--decoded", type=int, default=Lengths.decoded, help="tokens that are written")
     arguments = parser.parse_args()
     load_fast_blas()
     random_model = RandomModel(arguments.model, arguments.bits)
     with tempfile.TemporaryDirectory() as scratch:
-        result = measure(random_model.write(Path(scratch)), arguments.pairs, arguments.rows)
-    flags = f"--model {arguments.model}" + (f" --bits {arguments.bits}" if arguments.bits else "")
-    write_result("exact_route", f"{flags} --pairs {arguments.pairs}", result, suffix=random_model.name)
+        folder = _written(random_model, Path(scratch), arguments.dtype)
+        lengths = Lengths(arguments.prompt, arguments.decoded)
+        result = measure(folder, arguments.pairs, arguments.rows, arguments.dtype, lengths)
+    is_float32 = arguments.dtype == "float32"
+    suffix = f"{random_model.name}-float32" if is_float32 else random_model.name
+    write_result("exact_route", shlex.join(sys.argv[1:]), result, suffix=suffix)
 
 
-def measure(folder: Path, num_pairs: int, row_counts: Sequence[int]) -> dict[str, Any]:
-    prompt = [3 + (7 * index) % 500 for index in range(NUM_PROMPT)]
-    theirs = mlx_lm_tokens(folder, NUM_DECODED + 1)
-    options = {"prompt_cache": "0", "batch": max([8, *row_counts]), "weights": "stored", "dtype": "bfloat16"}
+def _written(model: RandomModel, scratch: Path, dtype: str) -> Path:
+    if dtype == "bfloat16":
+        return model.write(scratch)
+    import mlx.core as mx
+
+    folder = scratch / model.name
+    folder.mkdir()
+    write_random_folder(folder, GEOMETRIES[model.geometry], model.bits, lambda name, array: array.astype(mx.float32))
+    return folder
+
+
+def measure(
+    folder: Path,
+    num_pairs: int,
+    row_counts: Sequence[int],
+    dtype: str = "bfloat16",
+    lengths: Lengths = Lengths(),
+) -> dict[str, Any]:
+    prompt = [3 + (7 * index) % 500 for index in range(lengths.prompt)]
+    theirs = mlx_lm_tokens(folder, lengths.decoded + 1)
+    options = {"prompt_cache": "0", "batch": max([8, *row_counts]), "weights": "stored", "dtype": dtype}
     samples: list[dict[str, Any]] = []
     with phyla.load(str(folder), **options) as model:
 
         def ours(ids: list[int]) -> Iterator[int]:
-            for piece in model.stream(ids, max_tokens=NUM_DECODED + 1, ignore_eos=True):
+            for piece in model.stream(ids, max_tokens=lengths.decoded + 1, ignore_eos=True):
                 if piece.token_id is not None:
                     yield piece.token_id
 
@@ -60,14 +94,14 @@ def measure(folder: Path, num_pairs: int, row_counts: Sequence[int]) -> dict[str
             same = timed["phyla"].pop("tokens") == timed["mlx_lm"].pop("tokens")
             samples.append({**timed, "same_tokens": same})
             print(samples[-1], flush=True)
-        together = {str(count): _together(model, prompt, count) for count in row_counts}
+        together = {str(count): _together(model, prompt, count, lengths.decoded) for count in row_counts}
         print(together, flush=True)
         chosen = {"family": model.plan.family.name, "device": model.plan.backend.device_name}
     return {
         "versions": versions("phyla", "mlx", "mlx-lm"),
         "chosen": chosen,
-        "num_prompt_tokens": NUM_PROMPT,
-        "num_decoded_tokens": NUM_DECODED,
+        "num_prompt_tokens": lengths.prompt,
+        "num_decoded_tokens": lengths.decoded,
         "summary": {
             "prefill": _ratio(samples, "prefill"),
             "decode": _ratio(samples, "decode"),
@@ -106,18 +140,18 @@ def _timed(side: Any, prompt: list[int]) -> dict[str, Any]:
     return {**{name: round(rate, 2) for name, rate in rates.items()}, "tokens": [first, *rest]}
 
 
-def _together(model: phyla.Model, prompt: list[int], count: int) -> float:
+def _together(model: phyla.Model, prompt: list[int], count: int, num_tokens: int) -> float:
     """Tokens per second of `count` rows that decode side by side, prefill left out."""
 
     def one(row: int) -> tuple[float, float]:
-        times = [time.perf_counter() for _ in model.stream([row, *prompt], max_tokens=NUM_DECODED, ignore_eos=True)]
+        times = [time.perf_counter() for _ in model.stream([row, *prompt], max_tokens=num_tokens, ignore_eos=True)]
         return times[0], times[-1]
 
     with ThreadPoolExecutor(count) as pool:
         spans = list(pool.map(one, range(3, 3 + count)))
     # From when all rows run to when the first one ends, each row decodes at the shared rate.
     seconds = max(last for _, last in spans) - max(first for first, _ in spans)
-    return round(count * NUM_DECODED / seconds, 1)
+    return round(count * num_tokens / seconds, 1)
 
 
 def _ratio(samples: Sequence[Mapping[str, Any]], what: str) -> dict[str, Any]:
