@@ -19,6 +19,7 @@ from phyla.testing.tiny import tiny_checkpoint, tiny_config
 from phyla.tokenizer import Tokenizer
 from phyla.tokenizer.render import PromptRenderer
 from phyla_dialects.catalog import DIALECTS
+from phyla_server import http_server
 from phyla_server.embedded import EmbeddedServer
 from phyla_server.keys import KeyRing
 from phyla_server.served import served_model
@@ -67,6 +68,12 @@ def renderer(checkpoint: FolderCheckpoint, tokenizer: Tokenizer) -> Iterator[Pro
     renderer = PromptRenderer(tokenizer, checkpoint.chat_template, reasoning=THINK, context_limit=4096)
     yield renderer
     renderer.close()
+
+
+@pytest.fixture
+def lasting_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server whose engine died goes on answering until it is stopped, however slow the machine is."""
+    monkeypatch.setattr(http_server, "DEAD_GRACE_SECONDS", 600.0)
 
 
 @pytest.fixture

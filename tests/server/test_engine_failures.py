@@ -114,15 +114,25 @@ def test_the_context_lever_lowers_the_models_limit_and_never_raises_it(
     assert response.json()["error"]["code"] == "context_length_exceeded"
 
 
-def test_an_engine_that_dies_ends_the_server_with_a_status_and_keys_learn_why(folder: Path) -> None:
-    def die() -> None:
-        raise SystemExit
+def die() -> None:
+    raise SystemExit
 
+
+def test_a_server_whose_engine_died_ends_by_itself(folder: Path) -> None:
+    with serving(folder) as (client, server, engine):
+        engine.subscribe(once(die))
+        answer = chat(client)
+        server.join()
+    assert (answer.status_code, server.exit_code) == (503, 1)
+
+
+@pytest.mark.usefixtures("lasting_grace")
+def test_an_engine_that_dies_ends_the_server_with_a_status_and_keys_learn_why(folder: Path) -> None:
     with serving(folder) as (client, server, engine):
         engine.subscribe(once(die))
         answer = chat(client)
         known, unknown = client.get("/health", headers=KEYED), client.get("/health")
-        server.join()
+        server.stop()
     assert answer.status_code == 503
     assert "died" in answer.json()["error"]["message"]
     assert (known.status_code, unknown.status_code) == (503, 503)
@@ -131,6 +141,7 @@ def test_an_engine_that_dies_ends_the_server_with_a_status_and_keys_learn_why(fo
     assert server.exit_code == 1
 
 
+@pytest.mark.usefixtures("lasting_grace")
 def test_an_engine_that_is_stuck_ends_the_server_with_a_status(folder: Path) -> None:
     gate = threading.Event()
 
@@ -142,7 +153,7 @@ def test_an_engine_that_is_stuck_ends_the_server_with_a_status(folder: Path) -> 
         answer = chat(client)
         health = client.get("/health", headers=KEYED)
         gate.set()
-        server.join()
+        server.stop()
     assert answer.status_code == 503
     assert "stuck" in answer.json()["error"]["message"]
     assert "stuck" in health.json()["reason"]

@@ -318,7 +318,7 @@ def test_without_asking_there_are_no_logprobs(serve):
     assert serve().chat(top_logprobs=-1).json()["choices"][0]["logprobs"] is None
 
 
-def test_a_dead_engine_ends_streams_with_its_reason_and_the_server_with_a_status(serve, tokenizer):
+def test_a_dead_engine_ends_streams_with_its_reason_and_the_server_with_a_status(serve, tokenizer, lasting_grace):
     gate = threading.Event()
     running = serve(gated(tokenizer, "Hello", gate))
 
@@ -328,7 +328,7 @@ def test_a_dead_engine_ends_streams_with_its_reason_and_the_server_with_a_status
         running.front.die("the worker crashed")
         rest = [line for line in lines if line]
     health, chat = running.http.get("/health"), running.chat()
-    running.server.join()
+    running.server.stop()
 
     assert "the worker crashed" in rest[-2]
     assert rest[-1] == "data: [DONE]"
