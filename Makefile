@@ -66,6 +66,7 @@ bench: $(VENV)/test.stamp
 	@$(BIN)/python -m benchmarks.kv_quality
 	@$(BIN)/python -m benchmarks.kv_quality --long
 	@$(BIN)/python -m benchmarks.server_cost
+	@$(BIN)/python -m benchmarks.server_starter
 	@$(BIN)/python -m benchmarks.tables
 
 clean:

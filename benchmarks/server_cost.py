@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from phyla import Settings
 from phyla.engine.answers import Answers
 from phyla.engine.engine import Engine
+from phyla.request import Rendered, Request, SamplingParams
 from phyla.testing.engines import running, scripted_spec
 from phyla.testing.scripted import CharacterTokenizer, repeat, scripted_binding, scripted_facts
 from phyla.tokenizer.render import PromptRenderer
@@ -30,11 +31,13 @@ from phyla_server.embedded import EmbeddedServer
 from phyla_server.served import served_model
 from phyla_server.settings import ServerSettings
 
+from benchmarks.idle_connections import idle_connections
 from benchmarks.measurement import interval_95, versions, write_result
 
 NUM_TOKENS = 1000
 CLIENTS = (1, 8)
 LONG_PROMPT_TOKENS = 1000
+NUM_IDLE = 500
 PROMPT = "Hello"
 
 
@@ -47,6 +50,8 @@ def main() -> None:
     with running(scripted_spec(binding, tokenizer)) as (engine, _log), served(engine, tokenizer) as server:
         by_clients = {count: paired(engine, tokenizer, server.url, count, pairs) for count in CLIENTS}
         first_frames = [first_frame_milliseconds(server.url) for _ in range(3 * pairs)]
+        idle = [idle_pair(server.url, number) for number in range(-1, pairs)][1:]
+    low, high = interval_95([one["idle"] / one["none"] for one in idle])
     result = {
         "versions": versions("phyla", "mlx", "litestar", "uvicorn"),
         "num_tokens": NUM_TOKENS,
@@ -56,7 +61,12 @@ def main() -> None:
             "median_ms": round(statistics.median(first_frames), 1),
             "worst_ms": round(max(first_frames), 1),
         },
-        "samples": {str(count): samples for count, samples in by_clients.items()},
+        "idle_connections": {
+            "count": NUM_IDLE,
+            "ratio": round(statistics.fmean(one["idle"] / one["none"] for one in idle), 3),
+            "ratio_interval_95": [round(low, 3), round(high, 3)],
+        },
+        "samples": {str(count): samples for count, samples in by_clients.items()} | {"idle": idle},
     }
     write_result("server_cost", f"--pairs {pairs}", result)
 
@@ -111,21 +121,34 @@ def library_milliseconds(engine: Engine, tokenizer: CharacterTokenizer, count: i
 
 
 def library_stream(engine: Engine, tokenizer: CharacterTokenizer) -> float:
-    from phyla.request import Rendered, Request, SamplingParams
-
     request = Request(
         request_id=f"library-{uuid.uuid4().hex}",
         rendered=Rendered(ids=tuple(tokenizer.encode(PROMPT))),
         sampling=SamplingParams(temperature=0.0),
         max_tokens=NUM_TOKENS,
     )
-    arrivals = [time.perf_counter() for piece in Answers(engine).stream(request) if piece.token_id is not None]
-    assert len(arrivals) >= NUM_TOKENS, f"{len(arrivals)} of {NUM_TOKENS} tokens came"
+    return arrival_milliseconds(Answers(engine), request)
+
+
+def arrival_milliseconds(answers: Answers, request: Request) -> float:
+    """Per token of one request, from its first to its last."""
+    arrivals = [time.perf_counter() for piece in answers.stream(request) if piece.token_id is not None]
+    assert len(arrivals) == request.max_tokens, f"{len(arrivals)} of {request.max_tokens} tokens came"
     return (arrivals[-1] - arrivals[0]) / (len(arrivals) - 1) * 1e3
 
 
-def server_milliseconds(url: str, count: int) -> float:
-    body = json.dumps({"prompt": PROMPT, "max_tokens": NUM_TOKENS, "temperature": 0, "stream": True})
+def idle_pair(url: str, number: int) -> dict[str, float]:
+    """Milliseconds per token of one client, without company and beside connections that say nothing."""
+    measured = {}
+    for side in ("none", "idle") if number % 2 == 0 else ("idle", "none"):
+        with idle_connections(url, NUM_IDLE if side == "idle" else 0):
+            measured[side] = server_milliseconds(url, 1)
+    return measured
+
+
+def server_milliseconds(url: str, count: int, prompt: str = PROMPT, num_tokens: int = NUM_TOKENS) -> float:
+    fields = {"prompt": prompt, "max_tokens": num_tokens, "temperature": 0, "ignore_eos": True, "stream": True}
+    body = json.dumps(fields)
     command = [sys.executable, "-m", "benchmarks.stream_clients", f"{url}/v1/completions", str(count), body]
     answer = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
     return statistics.fmean(json.loads(answer.stdout))

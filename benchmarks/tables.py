@@ -77,6 +77,31 @@ def server_cost(result: Result) -> str:
         f"From sending a prompt of {first['num_prompt_tokens']} tokens to the first byte of its stream: "
         f"{first['median_ms']} ms (median), {first['worst_ms']} ms at worst."
     )
+    if "idle_connections" in result:
+        idle = result["idle_connections"]
+        low, high = idle["ratio_interval_95"]
+        sentence += (
+            f" Beside {idle['count']} idle connections a token takes {idle['ratio']}x as long "
+            f"(95% interval {low} to {high})."
+        )
+    return "\n".join([*rows, "", sentence, "", where(result)])
+
+
+def server_starter(result: Result) -> str:
+    first, decode = result["summary"]["first_byte"], result["summary"]["decode"]
+    low, high = decode["added_interval_95"]
+    rows = [
+        "| from sending a chat to its role chunk | alone | beside another prefill |",
+        "| --- | --- | --- |",
+    ]
+    for name, num_tokens in result["prompt_tokens"].items():
+        spreads = (first[name][company] for company in ("alone", "beside_prefill"))
+        cells = " | ".join(f"{one['median_ms']} ms (at worst {one['worst_ms']})" for one in spreads)
+        rows.append(f"| about {num_tokens} tokens | {cells} |")
+    sentence = (
+        f"A token takes {decode['library_ms_per_token']} ms through the library and {decode['server_ms_per_token']} ms "
+        f"streamed by the server: {decode['added_ms_per_token']} ms more (95% interval {low} to {high})."
+    )
     return "\n".join([*rows, "", sentence, "", where(result)])
 
 
@@ -221,6 +246,7 @@ def where(result: Result) -> str:
 TABLES: dict[str, Callable[[Result], str]] = {
     "starter_vs_mlx_lm": starter_vs_mlx_lm,
     "server_cost": server_cost,
+    "server_starter": server_starter,
     "serve_start": serve_start,
     "ngram_starter": ngram_starter,
     "concurrency": concurrency,

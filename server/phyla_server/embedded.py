@@ -15,7 +15,7 @@ from phyla_server.listening import open_listener
 from phyla_server.served import ServedModel
 from phyla_server.settings import ServerSettings
 
-START_SECONDS = 10.0
+START_SECONDS = 60.0
 
 
 class EmbeddedServer:

@@ -1,0 +1,42 @@
+"""The first byte of streams, seen from a process of its own: `python -m benchmarks.first_bytes URL < BODIES`.
+
+One request a line, one after the other, each on a connection that is already open. Prints, as JSON, the milliseconds
+from sending a request to the role chunk, which leaves once the request is validated, and hangs up.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+
+def first_bytes(url: str, bodies: Sequence[dict[str, Any]]) -> list[float]:
+    """Of each body, sent from another process."""
+    command = [sys.executable, "-m", "benchmarks.first_bytes", url]
+    lines = "\n".join(map(json.dumps, bodies))
+    answer = subprocess.run(command, input=lines, check=True, capture_output=True, text=True, timeout=300)
+    measured: list[float] = json.loads(answer.stdout)
+    return measured
+
+
+def milliseconds(url: str, body: str) -> float:
+    target = urlsplit(url)
+    head = f"POST {target.path} HTTP/1.1\r\nhost: {target.netloc}\r\ncontent-type: application/json\r\n"
+    request = f"{head}content-length: {len(body)}\r\n\r\n{body}".encode()
+    with socket.create_connection((target.hostname, target.port), timeout=60) as connection:
+        began = time.perf_counter()
+        connection.sendall(request)
+        received = b""
+        while b"data: {" not in received:
+            received += connection.recv(65536)
+        return (time.perf_counter() - began) * 1e3
+
+
+if __name__ == "__main__":
+    print(json.dumps([milliseconds(sys.argv[1], line.rstrip("\n")) for line in sys.stdin]))
