@@ -78,7 +78,8 @@ class KeyValueCache(Lender, Protocol):
 
 
 State = Mapping[str, "mx.array"]
-"""Named arrays of a recurrence, leading axis B; empty at the start of a row."""
+"""Named arrays of a recurrence, leading axis B; empty at the start of a row. In a stacked group, beside rows that have
+begun, a row that hasn't is zeros, and must come out as if it had been empty."""
 
 Recurrence = Callable[[Mapping[str, "mx.array"], State, "NumReal"], "tuple[mx.array, State]"]
 """`(inputs, state, num_real) -> (outputs, new state)`: pure, so that a kept prefix can be replayed.
