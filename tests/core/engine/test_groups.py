@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import phyla
 import pytest
 from phyla.engine.drafting import Drafting
 from phyla.engine.engine import EngineSpec, Loaded
+from phyla.errors import RefusedCombination, UsageError
 from phyla.kv.stacked.group import StackedGroup
 from phyla.request import ConstraintSpec, Request, SamplingParams
 from phyla.testing.constraint import WordList
@@ -16,6 +19,7 @@ from phyla.testing.drafting import ScriptedProvider
 from phyla.testing.engines import Heard, a_request, running, toy_spec
 from phyla.testing.family import random_tokens
 from phyla.testing.row_equality import Joining
+from phyla.testing.tiny import tiny_checkpoint, tiny_config
 
 GREEDY = SamplingParams(ignore_eos=True)
 WORDS = ((5, 6, 7), (5, 9))
@@ -146,3 +150,16 @@ def test_stacking_what_cannot_be_stacked_is_refused_with_the_reason() -> None:
         engine.submit(request)
         message = log.wait("one").failed.error
     assert "layer 1 (latent) brings no stacked form" in message
+
+
+@pytest.mark.parametrize("options", [{"route": "exact"}, {"batch": 1}])
+def test_stacking_where_no_rows_share_steps_is_refused(options: dict[str, Any], tmp_path: Path) -> None:
+    folder = tiny_checkpoint(tmp_path / "tiny", tiny_config("llama"))
+    with pytest.raises(RefusedCombination, match="none do"):
+        phyla.load(str(folder), group="stacked", **options)
+
+
+def test_stacking_an_encoded_scheme_is_refused_before_weights_are_read(tmp_path: Path) -> None:
+    folder = tiny_checkpoint(tmp_path / "tiny", tiny_config("llama"))
+    with pytest.raises(UsageError, match="layer 0 .full. brings no stacked form"):
+        phyla.load(str(folder), group="stacked", kv_scheme="affine:8")
