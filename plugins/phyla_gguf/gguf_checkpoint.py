@@ -22,7 +22,7 @@ from phyla_gguf.llama import (
     original_rows,
     with_rope_factors,
 )
-from phyla_gguf.vocabulary import eos_ids, tokenizer_config, tokenizer_definition
+from phyla_gguf.vocabulary import eos_ids, tokenizer_config, tokenizer_definition, why_unread
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -111,9 +111,13 @@ class GGUFCheckpoint:
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
+        from phyla.tokenizer.absent import AbsentTokenizer
         from phyla.tokenizer.fast import FastTokenizer
 
         metadata = self._header.metadata
+        reason = why_unread(metadata)
+        if reason is not None:
+            return AbsentTokenizer(self.model_id, self.config["vocab_size"], reason)
         return FastTokenizer(tokenizer_definition(metadata, self.model_id), tokenizer_config(metadata))
 
     def _config(self) -> dict[str, Any]:

@@ -49,20 +49,26 @@ PRE_TOKENIZERS: Mapping[str, Mapping[str, Any]] = {
 """By `tokenizer.ggml.pre`: how text is cut before merging. A wrong guess would give wrong ids without an error."""
 
 
+def why_unread(metadata: Mapping[str, Any]) -> str | None:
+    """Why the file's tokenizer can't be made from its metadata, or None where it can."""
+    kind, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre")
+    if kind is None:
+        return "the file has no tokenizer. Use the model's safetensors form."
+    if kind != "gpt2":
+        return f"its tokenizer is of kind {kind!r:.40}; 'gpt2' (byte-level BPE) is read. Use its safetensors form."
+    if not isinstance(pre, str) or pre not in PRE_TOKENIZERS:
+        known = ", ".join(sorted(PRE_TOKENIZERS))
+        return f"it cuts text by {pre!r:.40}; known pre-tokenizers are {known}. Use its safetensors form."
+    return None
+
+
 def tokenizer_definition(metadata: Mapping[str, Any], owner: str) -> str:
-    """The text of a `tokenizer.json`.
+    """The text of a `tokenizer.json`, of a tokenizer that `why_unread` has nothing against.
 
     Raises:
-        TokenizerError: no vocabulary, a kind or pre-tokenizer that isn't known, or lists that don't fit together.
+        TokenizerError: no vocabulary, or lists that don't fit together.
     """
-    kind = metadata.get("tokenizer.ggml.model")
-    if kind != "gpt2":
-        raise TokenizerError(f"{owner} has a tokenizer of kind {kind!r:.40}; 'gpt2' (byte-level BPE) is read.")
-    name = metadata.get("tokenizer.ggml.pre")
-    pre = PRE_TOKENIZERS.get(name) if isinstance(name, str) else None
-    if pre is None:
-        known = ", ".join(sorted(PRE_TOKENIZERS))
-        raise TokenizerError(f"{owner} cuts text by {name!r:.40}; known pre-tokenizers are {known}.")
+    pre = PRE_TOKENIZERS[metadata["tokenizer.ggml.pre"]]
     tokens = _texts(metadata, "tokenizer.ggml.tokens", owner)
     merges = _texts(metadata, "tokenizer.ggml.merges", owner)
     types = metadata.get("tokenizer.ggml.token_type", [1] * len(tokens))

@@ -207,7 +207,16 @@ BAD_TOKENIZERS: dict[str, dict[str, Any]] = {
 def test_a_tokenizer_that_cannot_be_used_is_an_error_only_when_asked_for(tmp_path: Path, kind: str) -> None:
     checkpoint = opened(write_tiny(tmp_path / "tiny.gguf", **BAD_TOKENIZERS[kind]))
     with pytest.raises(TokenizerError):
-        checkpoint.tokenizer()
+        checkpoint.tokenizer().encode("text")
+
+
+@pytest.mark.parametrize("kind", ["llama", None])
+def test_a_tokenizer_that_is_not_read_leaves_token_ids(tmp_path: Path, kind: str | None) -> None:
+    checkpoint = opened(write_tiny(tmp_path / "tiny.gguf", **{"tokenizer.ggml.model": kind}))
+    tokenizer = checkpoint.tokenizer()
+    assert tokenizer.vocab_size == checkpoint.config["vocab_size"]
+    with pytest.raises(TokenizerError, match=r"(of kind 'llama'|has no tokenizer).*safetensors form.*token ids"):
+        tokenizer.encode("text")
 
 
 UNSUPPORTED: dict[str, tuple[dict[str, Any], str]] = {
