@@ -47,3 +47,28 @@ def test_a_rows_graph_doesnt_grow_with_its_answer(layers: str) -> None:
         for name in lengths:
             log.wait(name)
     assert weighing.num_edges["long"] <= weighing.num_edges["short"]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "per_token"),
+    [
+        (SamplingParams(ignore_eos=True), 1),
+        (SamplingParams(ignore_eos=True, temperature=0.7, top_k=5, seed=1), 1),
+        (SamplingParams(ignore_eos=True, repetition_penalty=1.2), 2),
+    ],
+)
+def test_a_token_is_one_dispatch_unless_the_host_has_a_say_in_it(
+    monkeypatch: pytest.MonkeyPatch, sampling: SamplingParams, per_token: int
+) -> None:
+    dispatched: list[object] = []
+    dispatch = mx.async_eval
+
+    def counted(*arrays: object) -> None:
+        dispatched.append(arrays)
+        dispatch(*arrays)
+
+    with running(toy_spec("F")) as (engine, log):
+        monkeypatch.setattr(mx, "async_eval", counted)
+        engine.submit(a_request("one", range(3, 9), 12, sampling))
+        log.wait("one")
+    assert len(dispatched) == 12 * per_token
