@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from phyla.backend.strategy import Strategies, parse_forced, shipped_table
 from phyla.engine.compiled_step import CompiledCounts, CompiledSteps
+from phyla.engine.engine import EngineSpec
 from phyla.engine.fast_route import FastRoute
 from phyla.engine.forwarding import check_can_compile
 from phyla.errors import UsageError
@@ -23,6 +24,7 @@ from phyla.request import SamplingParams
 from phyla.testing.close import assert_close
 from phyla.testing.engines import a_request, running, toy_spec
 from phyla.testing.family import random_tokens
+from phyla.testing.row_equality import RowEqualityContract
 from phyla.testing.stepping import plain_state
 from phyla.testing.toy import toy_binding
 
@@ -265,6 +267,13 @@ def test_an_engine_gives_the_same_tokens_whatever_its_fast_route(
     compiled = stats["compiled"]
     assert (compiled["steps"] > 0, compiled["retraces"], compiled["failures"]) == (is_replayed, 0, 0)
     assert compiled["traces"] == compiled["shapes"]
+
+
+class TestTracedRows(RowEqualityContract):
+    """Joins, leaves, samplers and cancels over traced steps."""
+
+    def spec(self, settings: Mapping[str, Any]) -> EngineSpec:
+        return toy_spec(LAYERS, settings, fast=fast_route("on"))
 
 
 def test_a_model_that_cannot_be_stacked_refuses_compiled_steps() -> None:
