@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from phyla.model.config_reader import MOST_LAYERS, ConfigReader
+from phyla.model.expert_sizes import ExpertSizes
 from phyla.model.headers import text_section
 from phyla.model.quantization import QuantSection, parse_quant_section
 from phyla.model.rope_config import read_rope
@@ -68,17 +69,6 @@ class DeltaSizes:
     def mixed_width(self) -> int:
         """Queries, keys and values side by side: the channels of the convolution."""
         return 2 * self.keys_width + self.values_width
-
-
-@dataclass(frozen=True)
-class ExpertSizes:
-    """Sizes of the feed-forward blocks with experts."""
-
-    num_experts: int
-    num_chosen: int
-    intermediate_size: int
-    shared_intermediate_size: int
-    is_normalised: bool
 
 
 @dataclass(frozen=True)

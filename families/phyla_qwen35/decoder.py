@@ -9,6 +9,7 @@ from phyla import Checkpoint, LoadOptions, ModelFacts, StepInput
 from phyla.kv import RECURRENT, LayerSpec
 from phyla.model.binding import LayerStates
 from phyla.model.decoder import BlockDecoder
+from phyla.model.feed_forward import gated_mlp, mlp_with_experts
 from phyla.model.loading import WeightLoader, load_weights
 from phyla.model.quantization import parse_quant_section
 from phyla.nn.activation import GatedActivation, fused, swiglu
@@ -21,7 +22,6 @@ from phyla_qwen35.attention import GatedAttention
 from phyla_qwen35.config import Qwen35Config, qwen35_config
 from phyla_qwen35.delta_layer import DeltaKernels, GatedDeltaLayer, Recurrence
 from phyla_qwen35.describe import is_tied
-from phyla_qwen35.feed_forward import gated_mlp, mlp_with_experts
 from phyla_qwen35.names import EMBEDDING, Names, names_of
 from phyla_qwen35.positions import AxisRope
 

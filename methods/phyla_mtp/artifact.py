@@ -22,6 +22,9 @@ PREFIXES = ("mtp.", "model.mtp.", "language_model.mtp.", "language_model.model.m
 """How a head's tensors are spelt; a companion has no prefix."""
 
 BLOCK = "layers.0"
+JOINED_EXPERTS = f"{BLOCK}.mlp.experts.gate_up_proj"
+"""Gate and up of all experts as one tensor, as models are published; converters take them apart."""
+
 CARRY = "hidden"
 """Plane of the state's second layer: the hidden row that the next token is paired with."""
 
@@ -78,18 +81,24 @@ def support(target: DraftTarget, drafter: Drafter | None) -> Support:
             f"{target.facts.hidden_size}"
         )
     prefix = prefix_of(checkpoint)
-    missing = [name for name in shapes(config) if f"{prefix}{name}" not in checkpoint.tensor_infos()]
+    wanted = shapes(config, are_joined=f"{prefix}{JOINED_EXPERTS}" in checkpoint.tensor_infos())
+    missing = [name for name in wanted if f"{prefix}{name}" not in checkpoint.tensor_infos()]
     if missing:
         return refused(
             f"{checkpoint.model_id} is only part of a head: {len(missing)} tensors such as {missing[0]} lack"
         )
-    misshapen = [name for name, shape in shapes(config).items() if not _fits(checkpoint, prefix + name, shape)]
+    misshapen = [name for name, shape in wanted.items() if not _fits(checkpoint, prefix + name, shape)]
     return refused(f"{misshapen[0]} of {checkpoint.model_id} isn't of the config's shape") if misshapen else SUPPORTED
 
 
-def shapes(config: MtpConfig) -> dict[str, tuple[int, ...]]:
-    """Every weight of a head by its name behind the prefix."""
-    E, D, inner = config.hidden_size, config.head_dim, config.intermediate_size
+def shapes(config: MtpConfig, *, are_joined: bool = False) -> dict[str, tuple[int, ...]]:
+    """Every weight of a head by its name behind the prefix.
+
+    Args:
+        config: the head's.
+        are_joined: its experts come as one tensor, as they are published.
+    """
+    E, D = config.hidden_size, config.head_dim
     queries, stored = config.num_heads * D, config.num_kv_heads * D
     return {
         "fc.weight": (E, 2 * E),
@@ -104,16 +113,41 @@ def shapes(config: MtpConfig) -> dict[str, tuple[int, ...]]:
         f"{BLOCK}.self_attn.o_proj.weight": (E, queries),
         f"{BLOCK}.self_attn.q_norm.weight": (D,),
         f"{BLOCK}.self_attn.k_norm.weight": (D,),
-        f"{BLOCK}.mlp.gate_proj.weight": (inner, E),
-        f"{BLOCK}.mlp.up_proj.weight": (inner, E),
-        f"{BLOCK}.mlp.down_proj.weight": (E, inner),
+        **{f"{BLOCK}.mlp.{name}": shape for name, shape in _feed_forward(config, are_joined).items()},
+    }
+
+
+def _feed_forward(config: MtpConfig, are_joined: bool) -> dict[str, tuple[int, ...]]:
+    E, sizes = config.hidden_size, config.experts
+    if sizes is None:
+        return _gated("", E, config.intermediate_size)
+    count, inner = sizes.num_experts, sizes.intermediate_size
+    joined = {"experts.gate_up_proj": (count, 2 * inner, E), "experts.down_proj": (count, E, inner)}
+    apart = {
+        "switch_mlp.gate_proj.weight": (count, inner, E),
+        "switch_mlp.up_proj.weight": (count, inner, E),
+        "switch_mlp.down_proj.weight": (count, E, inner),
+    }
+    return {
+        "gate.weight": (count, E),
+        **(joined if are_joined else apart),
+        **_gated("shared_expert.", E, sizes.shared_intermediate_size),
+        "shared_expert_gate.weight": (1, E),
+    }
+
+
+def _gated(prefix: str, width: int, inner: int) -> dict[str, tuple[int, ...]]:
+    return {
+        f"{prefix}gate_proj.weight": (inner, width),
+        f"{prefix}up_proj.weight": (inner, width),
+        f"{prefix}down_proj.weight": (width, inner),
     }
 
 
 def _fits(checkpoint: Checkpoint, name: str, shape: tuple[int, ...]) -> bool:
     infos = checkpoint.tensor_infos()
     is_packed = f"{name.removesuffix('.weight')}.scales" in infos
-    return infos[name].shape[:1] == shape[:1] if is_packed else infos[name].shape == shape
+    return infos[name].shape[:-1] == shape[:-1] if is_packed else infos[name].shape == shape
 
 
 def layout_of(config: MtpConfig) -> tuple[LayerSpec, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from phyla.errors import DamagedCheckpoint, UnsupportedModel
+from phyla.model.expert_sizes import ExpertSizes
 from phyla.model.headers import text_section
 from phyla.nn.rope_form import RopeForm, rope_form
 
@@ -20,6 +21,9 @@ class MtpConfig:
 
     hidden_size: int
     intermediate_size: int
+    """Of a dense feed-forward block; 0 with experts."""
+
+    experts: ExpertSizes | None
     num_heads: int
     num_kv_heads: int
     head_dim: int
@@ -41,8 +45,7 @@ def mtp_config(config: Mapping[str, Any]) -> MtpConfig:
     section = text_section(config) or config
     _only(section, "mtp_num_hidden_layers", 1)
     _only(section, "mtp_use_dedicated_embeddings", False)
-    if section.get("num_experts"):
-        raise UnsupportedModel("A draft head with experts ('num_experts') isn't read here; use --method none.")
+    experts = _experts(section) if section.get("num_experts") else None
     head_dim = int(section.get("head_dim") or _count(section, "hidden_size") // _count(section, "num_attention_heads"))
     nested = section.get("rope_parameters") or section.get("rope_scaling") or {}
     share = nested.get("partial_rotary_factor", section.get("partial_rotary_factor", DEFAULT_ROTATED_SHARE))
@@ -51,7 +54,8 @@ def mtp_config(config: Mapping[str, Any]) -> MtpConfig:
         raise DamagedCheckpoint(f"'block_size' is {block_size!r}; it counts the pending token and at least one draft.")
     return MtpConfig(
         hidden_size=_count(section, "hidden_size"),
-        intermediate_size=_count(section, "intermediate_size"),
+        intermediate_size=0 if experts else _count(section, "intermediate_size"),
+        experts=experts,
         num_heads=_count(section, "num_attention_heads"),
         num_kv_heads=_count(section, "num_key_value_heads"),
         head_dim=head_dim,
@@ -61,6 +65,22 @@ def mtp_config(config: Mapping[str, Any]) -> MtpConfig:
         num_rotated=int(head_dim * share),
         num_drafts=block_size - 1,
     )
+
+
+def _experts(section: Mapping[str, Any]) -> ExpertSizes:
+    sizes = ExpertSizes(
+        num_experts=_count(section, "num_experts"),
+        num_chosen=_count(section, "num_experts_per_tok"),
+        intermediate_size=_count(section, "moe_intermediate_size"),
+        shared_intermediate_size=_count(section, "shared_expert_intermediate_size"),
+        is_normalised=bool(section.get("norm_topk_prob", True)),
+    )
+    if sizes.num_chosen > sizes.num_experts:
+        raise DamagedCheckpoint(
+            f"'num_experts_per_tok' ({sizes.num_chosen}) of the draft head is more than 'num_experts' "
+            f"({sizes.num_experts})."
+        )
+    return sizes
 
 
 def _only(section: Mapping[str, Any], key: str, known: Any) -> None:

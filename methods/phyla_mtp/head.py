@@ -8,11 +8,13 @@ import mlx.core as mx
 from phyla import Checkpoint, LoadOptions, StepInput
 from phyla.kv import Causal
 from phyla.kv.kinds import KeyValueCache
+from phyla.model.feed_forward import gated_mlp, mlp_with_experts
 from phyla.model.loading import WeightLoader, load_weights
-from phyla.nn.activation import fused, swiglu
+from phyla.nn.activation import GatedActivation, fused, swiglu
 from phyla.nn.attention import Attention
 from phyla.nn.linear import Linear
 from phyla.nn.mlp import GatedMLP
+from phyla.nn.moe import SharedExpertMLP
 from phyla.nn.norm import RMSNorm
 from phyla.nn.rope import rope_of
 
@@ -46,7 +48,7 @@ class MtpHead:
     input_norm: RMSNorm
     attention: Attention
     mlp_norm: RMSNorm
-    mlp: GatedMLP
+    mlp: GatedMLP | SharedExpertMLP
     norm: RMSNorm
 
     def __call__(self, embedded: mx.array, hidden: mx.array, step: StepInput, cache: KeyValueCache) -> mx.array:
@@ -82,7 +84,6 @@ def _built(config: MtpConfig, prefix: str, adds_one: bool, options: LoadOptions,
         return load.norm(f"{prefix}{path}", width, config.norm_eps, adds_one)
 
     path = f"{prefix}{BLOCK}"
-    inner = config.intermediate_size
     sizes = (2 * config.num_heads * D, config.num_kv_heads * D, config.num_kv_heads * D)
     with load.group("draft head"):
         return MtpHead(
@@ -102,13 +103,17 @@ def _built(config: MtpConfig, prefix: str, adds_one: bool, options: LoadOptions,
                 output_gate=True,
             ),
             mlp_norm=norm(f"{BLOCK}.post_attention_layernorm"),
-            mlp=GatedMLP(
-                load.fused([f"{path}.mlp.{part}_proj" for part in ("gate", "up")], E, (inner, inner)),
-                load.linear(f"{path}.mlp.down_proj", inner, E),
-                fused(swiglu, options.compiled_activations),
-            ),
+            mlp=_feed_forward(f"{path}.mlp", config, fused(swiglu, options.compiled_activations), load),
             norm=norm("norm"),
         )
+
+
+def _feed_forward(
+    path: str, config: MtpConfig, activation: GatedActivation, load: WeightLoader
+) -> GatedMLP | SharedExpertMLP:
+    if config.experts is None:
+        return gated_mlp(path, config.hidden_size, config.intermediate_size, activation, load)
+    return mlp_with_experts(path, config.hidden_size, config.experts, activation, load)
 
 
 def _stores_differences(checkpoint: Checkpoint, prefix: str) -> bool:

@@ -33,11 +33,21 @@ from transformers.models.qwen3_5.modeling_qwen3_5 import (
     Qwen3_5RMSNorm,
     Qwen3_5TextRotaryEmbedding,
 )
+from transformers.models.qwen3_5_moe.configuration_qwen3_5_moe import Qwen3_5MoeTextConfig
+from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import Qwen3_5MoeDecoderLayer
 
 CPU = BackendFacts("cpu", "test", "test", memory_bytes=1 << 34, working_set_bytes=1 << 34)
 OPTIONS = LoadOptions(CPU, "float32")
 TOY = companion_config(qwen35_config(hidden_size=64, vocab_size=TOY_VOCAB))
 FULL = companion_config(qwen35_config())
+EXPERTS = companion_config(qwen35_config(with_experts=True))
+EXPERT_SIZES = {
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+}
+THEIRS = {False: (Qwen3_5TextConfig, Qwen3_5DecoderLayer), True: (Qwen3_5MoeTextConfig, Qwen3_5MoeDecoderLayer)}
 METHOD = phyla_methods(load_settings([MtpSettings], env={}))[0]
 LAST = Tap(1)
 
@@ -163,11 +173,12 @@ def test_before_the_first_hidden_row_nothing_is_proposed(provider):
     assert provider.propose([RowProposal(0, row.source, row.history, 2)]) == [None]
 
 
+@pytest.mark.parametrize("config", [FULL, EXPERTS], ids=["dense", "experts"])
 @pytest.mark.parametrize(("prefix", "is_shifted"), [("", False), ("mtp.", False), ("mtp.", True)])
-def test_rows_are_those_of_the_formulas_through_transformers_layer(tmp_path, prefix, is_shifted):
+def test_rows_are_those_of_the_formulas_through_transformers_layer(tmp_path, config, prefix, is_shifted):
     """Companion, converted and published spelling: the last one stores norms as their difference to one."""
-    checkpoint = companion(tmp_path / "mtp", FULL, prefix)
-    tensors = random_tensors(head_shapes(FULL, prefix))
+    checkpoint = companion(tmp_path / "mtp", config, prefix)
+    tensors = random_tensors(head_shapes(config, prefix))
     if is_shifted:
         stored = {name: one - 1 if one.ndim == 1 else one for name, one in tensors.items()}
         mx.save_safetensors(str(tmp_path / "mtp" / "model.safetensors"), stored, metadata={"format": "mlx"})
@@ -176,14 +187,13 @@ def test_rows_are_those_of_the_formulas_through_transformers_layer(tmp_path, pre
     draw = np.random.default_rng(0)
     embedded, hidden = (draw.standard_normal((1, 7, 128)).astype(np.float32) for _ in range(2))
 
-    want = by_transformers(
-        {name.removeprefix(prefix): np.array(one) for name, one in tensors.items()}, embedded, hidden
-    )
+    published = as_published({name.removeprefix(prefix): np.array(one) for name, one in tensors.items()})
+    want = by_transformers(config, published, embedded, hidden)
 
-    cache = fresh(FULL)
+    cache = fresh(config)
     at_once = head(mx.array(embedded), mx.array(hidden), rows_at(0, 7), cache)
     assert_close(at_once, mx.array(want), atol=2e-5, why="float32, other kernels")
-    cache = fresh(FULL)
+    cache = fresh(config)
     stepwise = [
         head(mx.array(embedded[:, i : i + 1]), mx.array(hidden[:, i : i + 1]), rows_at(i, 1), cache) for i in range(7)
     ]
@@ -199,10 +209,23 @@ def fresh(config):
     return create_plain(layout_of(mtp_config(config))[0], CPU, "float32")
 
 
-def by_transformers(tensors, embedded, hidden):
+def as_published(tensors):
+    """Experts that were taken apart, in one tensor again."""
+    mlp = "layers.0.mlp"
+    if f"{mlp}.switch_mlp.gate_proj.weight" not in tensors:
+        return tensors
+    gate, up, down = (tensors.pop(f"{mlp}.switch_mlp.{part}_proj.weight") for part in ("gate", "up", "down"))
+    return tensors | {
+        f"{mlp}.experts.gate_up_proj": np.concatenate([gate, up], axis=1),
+        f"{mlp}.experts.down_proj": down,
+    }
+
+
+def by_transformers(head_config, tensors, embedded, hidden):
     """fc over both norms, embedding first; their full-attention layer; the norm at the end."""
-    config = Qwen3_5TextConfig(**FULL["text_config"], attn_implementation="eager")
-    layer = Qwen3_5DecoderLayer(config, config.layer_types.index("full_attention")).eval()
+    make_config, make_layer = THEIRS["num_experts" in head_config["text_config"]]
+    config = make_config(**head_config["text_config"], attn_implementation="eager")
+    layer = make_layer(config, config.layer_types.index("full_attention")).eval()
     # Their norms add one to what they store.
     given = {name: torch.tensor(one - 1 if one.ndim == 1 else one) for name, one in tensors.items()}
     layer.load_state_dict({name.removeprefix("layers.0."): one for name, one in given.items() if "layers.0." in name})
@@ -249,7 +272,9 @@ def test_a_quantised_head_is_near_the_dense_one(tmp_path):
     [
         ({"hidden_size": 128}, "hidden rows of 128 numbers and the model's have 64"),
         ({"mtp_num_hidden_layers": 2}, "'mtp_num_hidden_layers': 2"),
-        ({"num_experts": 8}, "draft head with experts"),
+        ({"num_experts": 8}, "'num_experts_per_tok' of the draft head is None"),
+        (EXPERT_SIZES, "tensors such as layers.0.mlp.gate.weight lack"),
+        ({**EXPERT_SIZES, "num_experts": 1}, "more than 'num_experts' (1)"),
         ({"intermediate_size": 96}, "isn't of the config's shape"),
     ],
 )

@@ -8,7 +8,7 @@ from phyla.errors import RefusedCombination
 from phyla.testing.tiny import tensor_shapes, tiny_checkpoint
 from phyla.testing.tiny.configs import tiny_config
 from phyla.testing.tiny.mtp import companion_config, head_shapes
-from phyla.testing.tiny.qwen35 import qwen35_config
+from phyla.testing.tiny.qwen35 import published_shapes, qwen35_config
 
 CONFIG = qwen35_config()
 SAMPLINGS = [{}, {"temperature": 0.9, "seed": 7, "top_p": 0.9}, {"repetition_penalty": 1.3}, {"logprobs": True}]
@@ -57,6 +57,18 @@ def test_tokens_are_those_of_plain_decoding(folders, answers, name, options):
             got = model.generate(PROMPT, max_tokens=NUM_TOKENS, **sampling)
             assert got.token_ids == want
             assert got.usage.speculation["drafted"] > 0
+
+
+def test_a_head_with_experts_drafts_for_a_model_with_experts(tmp_path):
+    config = qwen35_config(with_experts=True, num_hidden_layers=4)
+    shapes = published_shapes(config) | head_shapes(config, "mtp.")
+    folder = str(tiny_checkpoint(tmp_path / "published", config, shapes=shapes))
+    with phyla.load(folder) as model:
+        want = model.generate(PROMPT, max_tokens=NUM_TOKENS)
+    with phyla.load(folder, method="mtp", draft_adaptive="off") as model:
+        got = model.generate(PROMPT, max_tokens=NUM_TOKENS)
+    assert got.token_ids == want.token_ids
+    assert got.usage.speculation["drafted"] > 0
 
 
 def test_nobody_gets_it_without_asking(folders):

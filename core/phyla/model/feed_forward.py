@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from phyla.model.expert_sizes import ExpertSizes
 from phyla.model.loading import WeightLoader
 from phyla.nn.activation import GatedActivation
 from phyla.nn.experts import ExpertLinear, GatedExperts
 from phyla.nn.mlp import GatedMLP
 from phyla.nn.moe import SharedExpertMLP, SoftmaxRouter
-
-from phyla_qwen35.config import ExpertSizes
 
 
 def gated_mlp(path: str, width: int, inner: int, activation: GatedActivation, load: WeightLoader) -> GatedMLP:
