@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bench_tables import engine_rows, serve_rows
+from benchmarks.grammar_tables import grammar_cost
 from benchmarks.measurement import RESULTS
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("docs/kvschemes/README.md", "README.md", "docs/benchmarks.md")
+PAGES = ("docs/kvschemes/README.md", "README.md", "docs/benchmarks.md", "docs/proposers.md")
 
 Result = dict[str, Any]
 
@@ -255,6 +256,7 @@ TABLES: dict[str, Callable[[Result], str]] = {
     "exact_route": exact_route,
     "kv_speed": kv_speed,
     "mixed_prompts": mixed_prompts,
+    "grammar_cost": grammar_cost,
     "bench_engine": bench_engine,
     "bench_serve": bench_serve,
 }

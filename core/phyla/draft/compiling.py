@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+from phyla.backend.background import in_background
 from phyla.draft.grammar_settings import GrammarSettings
 from phyla.draft.trial import TrialLimits, Trials
 from phyla.errors import ConstraintError
@@ -155,11 +156,12 @@ class ConstraintCompiler:
         if engine.trial is not None:
             self._trials.run(engine.trial, spec, engine.trial_imports)
         try:
-            return Enforced(engine.name, engine.compile(spec, self._tokenizer, self._eos_ids))
+            compiled = in_background(lambda: engine.compile(spec, self._tokenizer, self._eos_ids))
         except ConstraintError:
             raise
         except Exception as error:
             raise ConstraintError(f"'{engine.name}' can't compile it: {type(error).__name__}: {error}") from error
+        return Enforced(engine.name, compiled)
 
     def _engine_for(self, spec: ConstraintSpec) -> ConstraintEngine | Support:
         """The first engine that supports it, or what the first one said against it."""

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from phyla.backend.background import give_way
 from phyla.errors import ConstraintError
 
 MAX_ERROR_CHARS = 1000
@@ -39,6 +40,7 @@ def _answer(asked: dict[str, Any]) -> dict[str, str]:
         for module in asked["import"]:
             importlib.import_module(module)
         return {}
+    give_way()
     module, name = asked["trial"]
     trial = getattr(importlib.import_module(module), name)
     if asked["memory_bytes"]:
