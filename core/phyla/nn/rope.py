@@ -50,7 +50,7 @@ class Rope:
         """(B, heads, L, D) in and out; row b starts at position `offset` or `offset[b]`."""
         if self.input_scale != 1.0:
             heads = heads.at[..., : self.num_dims].multiply(self.input_scale)
-        if self._tables is not None and isinstance(offset, int) and heads.dtype == mx.float32:
+        if self._tables is not None and heads.dtype == mx.float32:
             return self._tables.rotate(heads, offset)
         return mx.fast.rope(
             heads,

@@ -54,6 +54,23 @@ def test_tables_follow_the_position() -> None:
     assert mx.array_equal(first, again).item()
 
 
+@pytest.mark.parametrize("num_positions", [1, 5])
+def test_rows_with_offsets_of_their_own_have_the_bits_of_mlx(num_positions: int) -> None:
+    x, offsets = heads(num_positions, width=96), mx.array([5, 4097], dtype=mx.int32)
+    got = RopeTables(64, 10000.0, None, 1.0).rotate(x, offsets)
+    expected = mx.fast.rope(x, 64, traditional=False, base=10000.0, scale=1.0, offset=offsets)
+    assert mx.array_equal(got, expected).item()
+
+
+def test_tables_follow_the_rows_offsets() -> None:
+    tables, x = RopeTables(64, 10000.0, None, 1.0), heads(4)
+    offsets = (mx.array([0, 8]), 8, mx.array([8, 0]), mx.array([0, 8]))
+    first, same, swapped, again = (tables.rotate(x, offset) for offset in offsets)
+    assert not mx.array_equal(first, swapped).item()
+    assert mx.array_equal(first[1], same[1]).item()
+    assert mx.array_equal(first, again).item()
+
+
 def test_halves_are_rotated_in_mlx_itself() -> None:
     x = heads(5).astype(mx.float16)
     expected = mx.fast.rope(x, 64, traditional=False, base=10000.0, scale=1.0, offset=2)
