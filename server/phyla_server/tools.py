@@ -37,6 +37,9 @@ def read_tools(fields: Fields) -> ToolUse:
     Raises:
         ApiError: 400 for a malformed tool or an unknown choice.
     """
+    for name in ("functions", "function_call"):
+        if fields.body.get(name):
+            raise bad_request(f"{name} is the form that tools had before: send tools and tool_choice", name)
     offered = fields.array("tools") or ()
     if len(offered) > MAX_TOOLS:
         raise bad_request(f"tools must hold at most {MAX_TOOLS} tools", "tools")

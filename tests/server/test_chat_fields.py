@@ -49,6 +49,8 @@ def sent(running):
         ("stream", "yes", "stream must be of type bool"),
         ("n", 0, "n must be at least 1"),
         ("n", 9, "n must be at most 8"),
+        ("functions", [{"name": "f"}], "functions is the form that tools had before: send tools and tool_choice"),
+        ("function_call", "auto", "function_call is the form that tools had before: send tools and tool_choice"),
         ("adapter", "mine", "adapter 'mine' isn't mounted; mounted: none"),
         ("adapter", ["mine"], "adapter must be of type str"),
         ("presence_penalty", -1e38, "presence_penalty must be at least -1e+30"),
@@ -68,6 +70,21 @@ def test_a_bad_value_is_named_with_its_type_or_range(serve, field, value, messag
 
     assert message_of(running.chat(**{field: value})) == message
     assert running.front.received == []
+
+
+NULLABLE = (
+    "stop tools tool_choice stream stream_options n logit_bias response_format user metadata store service_tier seed "
+    "parallel_tool_calls logprobs top_logprobs temperature top_p max_tokens max_completion_tokens reasoning_effort "
+    "chat_template_kwargs session_id presence_penalty frequency_penalty functions function_call modalities prediction"
+)
+
+
+def test_null_is_as_good_as_absent_and_fields_of_no_concern_are_ignored(serve):
+    running = serve()
+    others = {"store": True, "metadata": {"a": "b"}, "service_tier": "auto", "verbosity": "low", "wibble": [1]}
+
+    assert running.chat(**dict.fromkeys(NULLABLE.split())).status_code == 200
+    assert running.chat(**others).status_code == 200
 
 
 @pytest.mark.parametrize("value", [2147483648, 10**18, 10**30])

@@ -44,9 +44,15 @@ class Answer:
         self._held.append(Token(self._request_id, token_id, text, is_special, logprobs, self._sample))
         return self._after(self._stops.add(text))
 
-    def finish(self) -> Ending:
-        """The row ended without a stop string firing: flush whatever was held."""
+    def finish(self, is_cut: bool = False) -> Ending:
+        """The row ended without a stop string firing: flush whatever was held.
+
+        Args:
+            is_cut: its cap ended it. The character that the cap fell into is left out then: it isn't a broken one.
+        """
         tail = self._detokenizer.finish()
+        if is_cut:
+            tail = tail.rstrip("\N{REPLACEMENT CHARACTER}")
         match = self._stops.add(tail) or self._stops.finish()
         events = self._after(match)
         end = match.position if match else self._stops.num_certain

@@ -244,7 +244,7 @@ class EngineLoop:
         if row.error is not None or row.answer.stop_string is not None:
             return ""
         try:
-            ending = row.answer.finish()
+            ending = row.answer.finish(is_cut=row.reason == "length")
         except Exception as error:
             row.reason, row.error = None, error
             return ""

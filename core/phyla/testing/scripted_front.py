@@ -201,7 +201,7 @@ class _Row:
 
     def finish(self, reason: FinishReason) -> list[EngineEvent]:
         """End without a stop string having fired: what is held back leaves now."""
-        ending = self._answer.finish()
+        ending = self._answer.finish(is_cut=reason == "length")
         return [*ending.events, self._finished(reason, ending.text)]
 
     def _finished(self, reason: FinishReason, text: str = "") -> Finished:

@@ -51,6 +51,14 @@ def test_a_character_that_is_never_completed_comes_at_the_end() -> None:
     assert tail == "\ufffd"
 
 
+@pytest.mark.parametrize(("is_cut", "tail"), [(True, ""), (False, "\ufffd")])
+def test_a_character_that_the_cap_fell_into_is_left_out(is_cut: bool, tail: str) -> None:
+    answer = Answer(Request("a", Rendered((1,))), 0, PLAIN)
+    for token_id in "😀".encode()[:-1]:
+        answer.add(token_id)
+    assert answer.finish(is_cut).text == tail
+
+
 def test_a_stop_string_over_two_tokens_is_never_sent() -> None:
     tokenizer = CharacterTokenizer(["ND more"])
     ids = [*tokenizer.encode("the E"), tokenizer.encode("ND more")[0]]
