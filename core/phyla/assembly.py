@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from phyla.draft.compiling import ConstraintCompiler
@@ -31,6 +32,7 @@ from phyla.tokenizer.render import PromptRenderer
 
 if TYPE_CHECKING:
     from phyla.backend import BackendFacts
+    from phyla.draft.method import LoadableDrafter
     from phyla.model import ModelFacts
     from phyla.model.binding import ModelBinding
     from phyla.plan import Plan
@@ -60,8 +62,9 @@ def engine_spec(
         # Before the weights: what can't be honoured is refused at once.
         shared_group(chosen.group, layout, new_state(), plan.strategies)
         check_can_compile(plan.compiled_decode, layout, new_state())
+        drafter = _bound(parts.loadable_drafter())
         binding = parts.bind()
-        drafting = _drafting(parts, binding, settings)
+        drafting = _drafting(parts, binding, drafter, settings)
         reuse = IndexedReuse(
             new_state=new_state,
             index=_prefix_index(plan, settings, is_drafting=drafting is not None),
@@ -114,13 +117,23 @@ def _pressure(admission: Admission, plan: Plan) -> Pressure:
     return Pressure(admission.memory_budget_bytes or share, mx.get_active_memory, admission.fit.row_bytes)
 
 
-def _drafting(parts: Parts, binding: ModelBinding, settings: Settings) -> Drafting | None:
+def _bound(drafter: LoadableDrafter | None) -> LoadableDrafter | None:
+    """A drafter that is a model loads first: its headers are looked at before a weight is read, its target's too."""
+    if drafter is None or drafter.family_bind is None:
+        return drafter
+    binding = drafter.bind()
+    return replace(drafter, family_bind=lambda: binding)
+
+
+def _drafting(
+    parts: Parts, binding: ModelBinding, drafter: LoadableDrafter | None, settings: Settings
+) -> Drafting | None:
     """On the engine thread: a method may load weights of its own."""
     if parts.method is None:
         return None
     name = parts.method.value.name
     with plugin_border(parts.method.plugin, f"loading draft method '{name}'"):
-        provider = parts.method.value.create(binding, parts.loadable_drafter())
+        provider = parts.method.value.create(binding, drafter)
     chosen, asked = settings.section(DraftSettings), settings.section(SelectionSettings).num_draft_tokens
     return Drafting(
         method=name,

@@ -97,6 +97,16 @@ def speculated(target, drafter, ids):
     return [(int(token), bool(from_draft)) for token, _, from_draft in pairs]
 
 
+@pytest.mark.parametrize("options", [{"batch": 1}, {"draft_adaptive": "off"}])
+def test_lengths_are_pinned_where_they_may_not_follow_the_clock(folders, options):
+    """A drafter that is hardly ever right would soon be asked for nothing."""
+    with phyla.load(str(folders["target"]), draft_model=str(folders["drafter"]), **options) as model:
+        speculation = model.generate(PROMPTS[0], max_tokens=NUM_TOKENS, ignore_eos=True).usage.speculation
+    assert speculation["accepted"] < 5
+    # The last three rounds have no room for three drafts and a token of the target's own.
+    assert speculation["drafted"] >= 3 * (speculation["rounds"] - 3)
+
+
 def test_another_vocabulary_size_is_noted_and_still_drafts(folders, plain):
     with phyla.load(str(folders["target"]), method="two-model", draft_model=str(folders["padded"])) as model:
         assert any("544 ids and the target for 512" in notice for notice in model.plan.notices)

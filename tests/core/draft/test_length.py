@@ -64,3 +64,12 @@ def test_costs_between_measured_widths_are_interpolated():
     assert costs.relative(1, 2) == pytest.approx(1.5)
     assert costs.relative(1, 4) > 2.0
     assert costs.relative(8, 5) < 1.2, "nothing known for eight rows: assumed cheap, so that it is tried"
+
+
+def test_company_that_makes_checks_dearer_shortens_drafts():
+    costs = costs_of(w1=1.0, w9=1.2)
+    for width, seconds in ((1, 1.0), (9, 5.0)):
+        costs.record(4, width, seconds)
+    length = DraftLength(8, costs)
+
+    assert length.wanted(1) > length.wanted(4)

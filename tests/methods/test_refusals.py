@@ -1,0 +1,87 @@
+"""Drafters that can't draft are refused from headers: nobody reads a weight, neither the drafter's nor the target's."""
+
+import phyla
+import pytest
+from phyla.checkpoint.folder import FolderCheckpoint
+from phyla.errors import PhylaError
+from phyla.testing.tiny import tensor_shapes, tiny_checkpoint
+from phyla.testing.tiny.configs import tiny_config
+from phyla.testing.tiny.mtp import companion_config, head_shapes
+from phyla.testing.tiny.qwen35 import qwen35_config
+
+LLAMA = tiny_config("llama", num_hidden_layers=2)
+QWEN35 = qwen35_config(num_hidden_layers=4)
+HEAD = companion_config(QWEN35)
+
+
+def without(shapes, name):
+    return {one: shape for one, shape in shapes.items() if one != name}
+
+
+def changed(config, **text):
+    return {**config, "text_config": {**config["text_config"], **text}}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    models = tmp_path_factory.mktemp("models")
+    small, whole = tensor_shapes(LLAMA), head_shapes(HEAD)
+    query = "model.layers.1.self_attn.q_proj.weight"
+    model = {"llama": (LLAMA, small), "qwen35": (QWEN35, None)}
+    drafters = {
+        "misshapen model": (LLAMA, {**small, query: (8, 8)}),
+        "half a model": (LLAMA, without(small, query)),
+    }
+    heads = {
+        "head": (HEAD, whole),
+        "misshapen head": (HEAD, {**whole, "fc.weight": (8, 8)}),
+        "half a head": (HEAD, without(whole, "norm.weight")),
+        "another size": (changed(HEAD, hidden_size=64), head_shapes(changed(HEAD, hidden_size=64))),
+        "two layers": (changed(HEAD, mtp_num_hidden_layers=2), whole),
+        "embeddings of its own": (changed(HEAD, mtp_use_dedicated_embeddings=True), whole),
+    }
+    made = {name: tiny_checkpoint(models / name, config, shapes=shapes) for name, (config, shapes) in model.items()}
+    made |= {name: tiny_checkpoint(models / name, config, shapes=shapes) for name, (config, shapes) in drafters.items()}
+    return made | {
+        name: tiny_checkpoint(models / name, config, shapes=shapes, tokenizer=False)
+        for name, (config, shapes) in heads.items()
+    }
+
+
+@pytest.fixture
+def unread(monkeypatch):
+    """Checkpoints whose weights can't be had."""
+
+    def load(checkpoint, names):
+        raise AssertionError(f"weights of {checkpoint.model_id} were read")
+
+    monkeypatch.setattr(FolderCheckpoint, "load", load)
+
+
+@pytest.mark.parametrize(
+    ("target", "drafter", "options", "said"),
+    [
+        ("llama", "misshapen model", {}, "q_proj"),
+        ("llama", "half a model", {}, "q_proj"),
+        ("llama", "llama", {"method": "ngram"}, "works without a drafter"),
+        ("llama", None, {"method": "ngram", "ngram_min": 4, "ngram_max": 2}, "--ngram-min 4 is above --ngram-max 2"),
+        ("llama", None, {"method": "ngram", "num_draft_tokens": 0}, "num-draft-tokens"),
+        ("llama", None, {"method": "two-model"}, "'two-model' needs a drafter"),
+        ("llama", "head", {"method": "two-model"}, "qwen3_5_mtp"),
+        ("llama", "head", {}, "head for Qwen3.5, and the model is a llama"),
+        ("qwen35", None, {"method": "mtp"}, "'mtp' needs a drafter"),
+        ("qwen35", "llama", {"method": "mtp"}, "llama"),
+        ("qwen35", "misshapen head", {}, "fc.weight of"),
+        ("qwen35", "half a head", {}, "only part of a head: 1 tensors such as norm.weight lack"),
+        ("qwen35", "another size", {}, "hidden rows of 64 numbers and the model's have 128"),
+        ("qwen35", "two layers", {}, "'mtp_num_hidden_layers': 2"),
+        ("qwen35", "embeddings of its own", {}, "'mtp_use_dedicated_embeddings': True"),
+        ("qwen35", "head", {"family": "mlxlm"}, "which family 'mlxlm' doesn't offer"),
+        ("llama", None, {"method": "ngrams"}, "Did you mean 'ngram'"),
+    ],
+)
+def test_it_is_refused_with_the_reason_before_a_weight_is_read(folders, unread, target, drafter, options, said):
+    named = {} if drafter is None else {"draft_model": str(folders[drafter])}
+    with pytest.raises(PhylaError, match=".") as raised:
+        phyla.load(str(folders[target]), **named, **options)
+    assert said in str(raised.value)
