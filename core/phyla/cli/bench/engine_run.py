@@ -18,7 +18,7 @@ from phyla.baseline import Baseline, BaselineModel
 from phyla.checkpoint import FolderCheckpoint
 from phyla.cli.bench.cases import Case
 from phyla.cli.bench.contenders import BaselineSide, Contender, OurSide
-from phyla.cli.bench.measuring import Bound, Effort, measure_case, row_cap
+from phyla.cli.bench.measuring import Bound, Effort, least_tokens, measure_case
 from phyla.cli.bench.prompts import FIRST_ID, PromptMaker
 from phyla.cli.bench.random_model import TOKENIZER_VOCABULARY, RandomModel, is_random
 from phyla.cli.bench.record import machine, versions
@@ -100,7 +100,7 @@ def _measure_route(
             sides.append(BaselineSide(bench.baseline.name, other))
         prompts = _prompts(bench, model)
         for case in (one for one in bench.cases if one.route == route):
-            measured = measure_case(case, sides, prompts, bench.effort, bound)
+            measured = measure_case(case, sides, prompts, bench.effort, bound, model.facts.context_limit)
             measured["plan"] = {"route": parts.plan.route, "notices": list(parts.plan.notices)}
             result["cases"].append(measured)
             bench.keep(result)
@@ -181,9 +181,9 @@ def _routes(bench: EngineBench) -> tuple[str | None, ...]:
 def _check(bench: EngineBench, parts: Parts) -> None:
     limit = parts.plan.facts.context_limit
     for case in bench.cases:
-        longest = max(case.stored) + row_cap(case, bench.effort)
-        if longest > limit:
-            raise UsageError(f"{case.name} comes to {longest} tokens in a row; {parts.plan.model_id} has {limit}.")
+        least = least_tokens(case, bench.effort)
+        if least > limit:
+            raise UsageError(f"{case.name} comes to {least} tokens in a row; {parts.plan.model_id} has {limit}.")
 
 
 def _prompts(bench: EngineBench, model: Model) -> PromptMaker:

@@ -17,8 +17,11 @@ from phyla.cli.bench.record import interval_95
 from phyla.cli.bench.window import NUM_WARM, Window
 from phyla.errors import UsageError
 
-NUM_SPARE = 256
-"""Tokens that a row may run on while the others of its case begin."""
+NUM_SPARE = 1024
+"""Tokens that a row may run on while the others of its case begin, where its context has room for them."""
+
+NUM_ATTEMPTS = 3
+"""A machine that stops for a moment between two requests lets the first one run on alone; again, then."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,16 @@ class Bound:
         return self.bytes_per_second / (self.weight_bytes + sum(map(self.row_bytes, case.stored)))
 
 
-def row_cap(case: Case, effort: Effort) -> int:
-    """Most tokens that a row of the case is given."""
-    return 1 if case.kind == "pp" else NUM_WARM + effort.num_tokens + NUM_SPARE
+def least_tokens(case: Case, effort: Effort) -> int:
+    """Tokens that each row of the case comes to at least, prompt included."""
+    return max(case.stored) + (1 if case.kind == "pp" else NUM_WARM + effort.num_tokens)
+
+
+def row_cap(case: Case, effort: Effort, context_limit: int) -> int:
+    """Most tokens that a row of the case is given; it's cancelled long before, as a rule."""
+    if case.kind == "pp":
+        return 1
+    return min(NUM_WARM + effort.num_tokens + NUM_SPARE, context_limit - max(case.stored))
 
 
 def measure_case(
@@ -58,6 +68,7 @@ def measure_case(
     prompts: PromptMaker,
     effort: Effort,
     bound: Bound | None,
+    context_limit: int,
     now: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Any]:
     """Run the case until its pairs or its seconds are used up.
@@ -72,13 +83,13 @@ def measure_case(
     """
     began = now()
     for side in sides:
-        _sample(case, side, prompts, effort, 0)
+        _sample(case, side, prompts, effort, context_limit, 0)
     before = {side.name: side.drafting() for side in sides}
     samples: list[dict[str, Any]] = []
     while len(samples) < effort.num_pairs and (not samples or now() - began < effort.most_seconds):
         number = len(samples) + 1
         order = sides if number % 2 else sides[::-1]
-        taken = {side.name: _checked(_sample(case, side, prompts, effort, number), case) for side in order}
+        taken = {side.name: _whole_sample(case, side, prompts, effort, context_limit, number) for side in order}
         samples.append({side.name: taken[side.name] for side in sides})
     return {
         "case": case.name,
@@ -96,13 +107,28 @@ def measure_case(
     }
 
 
-def _sample(case: Case, side: Contender, prompts: PromptMaker, effort: Effort, number: int) -> dict[str, float] | None:
+def _whole_sample(
+    case: Case, side: Contender, prompts: PromptMaker, effort: Effort, context_limit: int, number: int
+) -> dict[str, float]:
+    for _ in range(NUM_ATTEMPTS):
+        sample = _sample(case, side, prompts, effort, context_limit, number)
+        if sample is not None:
+            return sample
+    raise UsageError(
+        f"{case.name}: some rows had ended before the last one began, so that they never all ran together. Give "
+        "--tokens more, or leave the model more room behind what is stored."
+    )
+
+
+def _sample(
+    case: Case, side: Contender, prompts: PromptMaker, effort: Effort, context_limit: int, number: int
+) -> dict[str, float] | None:
     """None if the rows ended before they all ran together."""
     num_tokens = 0 if case.kind == "pp" else effort.num_tokens
     window = Window(case.num_rows, num_tokens, effort.most_seconds)
     mx.reset_peak_memory()
     held = mx.get_active_memory()
-    side.run(prompts.prompts(case, number), row_cap(case, effort), window, is_fresh=case.kind == "pp")
+    side.run(prompts.prompts(case, number), row_cap(case, effort, context_limit), window, is_fresh=case.kind == "pp")
     if not window.is_over:
         return None
     rate = sum(case.stored) / window.first_seconds if case.kind == "pp" else window.tokens_per_second
@@ -112,15 +138,6 @@ def _sample(case: Case, side: Contender, prompts: PromptMaker, effort: Effort, n
         "peak_bytes": mx.get_peak_memory(),
         "peak_bytes_above_idle": max(mx.get_peak_memory() - held, 0),
     }
-
-
-def _checked(sample: dict[str, float] | None, case: Case) -> dict[str, float]:
-    if sample is None:
-        raise UsageError(
-            f"{case.name}: some rows had ended before the last one began, so that they never all ran together. "
-            "Give --tokens more."
-        )
-    return sample
 
 
 def _summary(case: Case, side: Contender, samples: Sequence[Mapping[str, Any]], bound: Bound | None) -> dict[str, Any]:

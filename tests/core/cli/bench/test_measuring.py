@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from phyla.cli.bench.cases import Case
-from phyla.cli.bench.measuring import Bound, Effort, measure_case
+from phyla.cli.bench.measuring import NUM_SPARE, Bound, Effort, least_tokens, measure_case, row_cap
 from phyla.cli.bench.prompts import PromptMaker
 from phyla.cli.bench.window import NUM_WARM, Window
 from phyla.errors import UsageError
@@ -46,8 +46,10 @@ def sides(ours: Sequence[float], theirs: Sequence[float]) -> tuple[list[Any], li
     return [Scripted("phyla", ours, log), Scripted("other", theirs, log)], log
 
 
-def measured(case: Case, two: list[Any], effort: Effort, bound: Bound | None = None) -> dict[str, Any]:
-    return measure_case(case, two, PROMPTS, effort, bound, now=lambda: 0.0)
+def measured(
+    case: Case, two: list[Any], effort: Effort, bound: Bound | None = None, context_limit: int = 4096
+) -> dict[str, Any]:
+    return measure_case(case, two, PROMPTS, effort, bound, context_limit, now=lambda: 0.0)
 
 
 def test_sides_go_by_turns_after_a_run_that_does_not_count() -> None:
@@ -94,16 +96,28 @@ def test_no_pair_is_begun_after_the_seconds_of_a_case() -> None:
     two, _ = sides([1] * 9, [1] * 9)
     clock = iter([0.0, 1.0, 2.5, 3.5, 3.5])
     effort = Effort(num_tokens=5, num_pairs=8, most_seconds=3.0)
-    assert measure_case(Case("tg", (4,)), two, PROMPTS, effort, None, now=lambda: next(clock))["pairs"] == 3
+    assert measure_case(Case("tg", (4,)), two, PROMPTS, effort, None, 4096, now=lambda: next(clock))["pairs"] == 3
 
 
 def test_rows_that_never_run_together_are_refused() -> None:
     class Early(Scripted):
         def run(self, prompts: Any, max_tokens: int, window: Window, *, is_fresh: bool) -> None:
+            super().run(prompts[:1], max_tokens, Window(1, 1), is_fresh=is_fresh)
             window.saw([0] * (NUM_WARM + 1), 1.0)
 
+    log: list[str] = []
     with pytest.raises(UsageError, match=r"tg@2x4: some rows had ended.*--tokens more"):
-        measured(Case("tg", (4, 4)), [Early("phyla", [], [])], Effort())
+        measured(Case("tg", (4, 4)), [Early("phyla", [1.0] * 9, log)], Effort())
+    # A warm-up, which may fail, and three attempts.
+    assert len(log) == 4
+
+
+def test_a_row_is_given_what_its_context_has_room_for() -> None:
+    effort = Effort(num_tokens=10)
+    assert row_cap(Case("tg", (8, 30)), effort, 4096) == NUM_WARM + 10 + NUM_SPARE
+    assert row_cap(Case("tg", (8, 30)), effort, 50) == 20
+    assert row_cap(Case("pp", (30,)), effort, 50) == 1
+    assert least_tokens(Case("tg", (8, 30)), effort) == 30 + NUM_WARM + 10
 
 
 def test_rows_that_decode_behind_the_same_length_differ_in_their_last_token() -> None:
