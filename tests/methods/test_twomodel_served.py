@@ -102,7 +102,7 @@ def test_lengths_are_pinned_where_they_may_not_follow_the_clock(folders, options
     """A drafter that is hardly ever right would soon be asked for nothing."""
     with phyla.load(str(folders["target"]), draft_model=str(folders["drafter"]), **options) as model:
         speculation = model.generate(PROMPTS[0], max_tokens=NUM_TOKENS, ignore_eos=True).usage.speculation
-    assert speculation["accepted"] < 5
+    assert speculation["accepted"] * 4 < speculation["drafted"]
     # The last three rounds have no room for three drafts and a token of the target's own.
     assert speculation["drafted"] >= 3 * (speculation["rounds"] - 3)
 
