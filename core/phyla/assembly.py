@@ -148,6 +148,7 @@ def _proposing(parts: Parts, settings: Settings) -> ProposingOptions:
     grammar = settings.section(GrammarSettings)
     return ProposingOptions(
         most_forced=grammar.draft_tokens if grammar.jump else 0,
+        fills=parts.fills,
         form_changes=frozenset(one.value.encodes_from for one in parts.schemes if one.value.encodes_from is not None),
     )
 

@@ -87,6 +87,9 @@ class Plan:
     num_draft_tokens: int | None = None
     """Most tokens drafted at once; None is the method's own number."""
 
+    fills: tuple[str, ...] = ()
+    """Fill sources by name, as they were asked for."""
+
     fused_sdpa: bool = False
     """Fused attention over quantised keys and values."""
 

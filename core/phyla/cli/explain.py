@@ -75,6 +75,8 @@ def _choices(plan: Plan) -> Iterator[str]:
     }
     yield "Choices:"
     yield columns([(f"  {name}", choice.name, f"({_why(choice)})") for name, choice in chosen.items()])
+    if plan.fills:
+        yield f"  Fill {', '.join(plan.fills)}"
     yield f"  Route {plan.route}, prefill in chunks of {plan.identity.prefill_chunk} tokens"
     for name, choice in chosen.items():
         for other, why_not in choice.rejected:

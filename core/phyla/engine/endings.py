@@ -17,6 +17,7 @@ def usage_of(row: Row, now: float) -> Usage:
         num_cached_tokens=row.num_cached,
         lane=_lane(row),
         speculation=None if row.proposers is None else row.proposers.usage.report(),
+        extras={} if row.proposers is None or row.proposers.fills is None else {"fill": row.proposers.fills.report()},
         prompt_seconds=(now if first is None else first) - row.clock.admitted,
         decode_seconds=0.0 if first is None else now - first,
     )

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from phyla.draft.forced import FORCED, ForcedSpans
 from phyla.draft.usage import SpeculationUsage
+from phyla.engine.filling import FILL, RowFills, open_fills
 
 if TYPE_CHECKING:
     from phyla.draft.constraint import Constraint
+    from phyla.draft.fill import FillSource
     from phyla.draft.span import Observed, Span
     from phyla.draft.verify import Acceptance, Verdict
     from phyla.engine.drafting import Drafting, RowDrafting
@@ -28,6 +30,8 @@ class Proposed:
     source: str | None = None
     """None is the draft method."""
 
+    is_fill: bool = False
+
 
 @dataclass
 class RowProposers:
@@ -35,6 +39,7 @@ class RowProposers:
 
     usage: SpeculationUsage
     forced: ForcedSpans | None = None
+    fills: RowFills | None = None
     method: RowDrafting | None = None
 
     def wants_round(self, num_rows: int, *, is_unread: bool) -> bool:
@@ -44,7 +49,8 @@ class RowProposers:
             num_rows: that step together.
             is_unread: a token was drawn that no constraint has heard of. If something is forced now, that is the token.
         """
-        if self._is_forced(2 if is_unread else 1):
+        # A fill is asked with every token known: an asserted span stands in for what would be drawn next.
+        if (self.fills is not None and self.fills.opened) or self._is_forced(2 if is_unread else 1):
             return True
         return self.method is not None and self.method.wants_round(num_rows)
 
@@ -59,7 +65,10 @@ class RowProposers:
             ConstraintError: the row's constraint failed.
         """
         span = None if self.forced is None else self.forced.propose(history, room)
-        return None if span is None else Proposed(span, FORCED)
+        if span is not None:
+            return Proposed(span, FORCED)
+        filled = None if self.fills is None else self.fills.propose(history, room)
+        return None if filled is None else Proposed(filled[1], filled[0], is_fill=True)
 
     def stepped_plainly(self, history: Sequence[int], *, num_emitted: int) -> None:
         """A token came out of the pipeline, without a proposal."""
@@ -76,6 +85,8 @@ class RowProposers:
             num_emitted=len(verdict.tokens),
             source=source,
         )
+        if self.fills is not None and proposed is not None and proposed.is_fill:
+            self.fills.settled(verdict)
         if self.method is None:
             return
         if source is None:
@@ -86,6 +97,8 @@ class RowProposers:
 
     def observe(self, step: Observed, proposed: Proposed | None = None) -> None:
         """The row computed some tokens, those of a verified span among them."""
+        if self.fills is not None:
+            self.fills.observe(step, proposed.source if proposed is not None and proposed.is_fill else None)
         if self.method is not None:
             is_own = proposed is None or proposed.source is None
             self.method.observe(step if is_own else replace(step, num_drafted=0, num_accepted=0))
@@ -105,6 +118,7 @@ class ProposingOptions:
     most_forced: int = 0
     """Most tokens that a grammar forces which are proposed at once; 0 proposes none."""
 
+    fills: tuple[FillSource, ...] = ()
     form_changes: frozenset[int] = frozenset()
     """Row lengths at which a KV scheme of the model begins to encode."""
 
@@ -121,7 +135,9 @@ class Proposing:
         """What `/stats` calls it; None if nothing ever proposes."""
         if self.drafting is not None:
             return self.drafting.method
-        return FORCED if self.options.most_forced else None
+        if self.options.most_forced:
+            return FORCED
+        return FILL if self.options.fills else None
 
     @property
     def acceptance(self) -> Acceptance:
@@ -137,11 +153,13 @@ class Proposing:
         forced = None
         if constraint is not None and self.options.most_forced:
             forced = ForcedSpans(constraint, self.options.most_forced)
-        if self.drafting is None and forced is None:
+        fills = open_fills(self.options.fills, request)
+        if self.drafting is None and forced is None and fills is None:
             return None
-        usage = SpeculationUsage(FORCED if self.drafting is None else self.drafting.method)
+        own = FILL if forced is None else FORCED
+        usage = SpeculationUsage(own if self.drafting is None else self.drafting.method)
         method = None if self.drafting is None else self.drafting.open(request, state, usage)
-        return RowProposers(usage, forced, method)
+        return RowProposers(usage, forced, fills, method)
 
     def propose(self, rows: Sequence[Row]) -> dict[int, Proposed]:
         """Spans by the index of their row; rows that want none have none, and one whose constraint fails has ended."""

@@ -160,6 +160,8 @@ class Rounds:
             return
         source = None if window.proposed is None else window.proposed.source or proposers.usage.method
         self._trace.verified(window.row.key, window.plan.drafts, verdict, source)
+        if window.proposed is not None and window.proposed.is_fill:
+            self._trace.filled(window.row.key, window.proposed.span, verdict, source)
         proposers.verified(window.row.history, verdict, window.proposed)
         kept = window.plan.tokens[: verdict.num_kept]
         step = Observed(kept, window.row.num_computed, verdict.num_drafted, verdict.num_accepted, taps=taps)

@@ -12,6 +12,7 @@ from phyla.errors import UsageError
 from phyla.settings import PluginSettings, setting
 
 if TYPE_CHECKING:
+    from phyla.draft.span import Span
     from phyla.draft.verify import Verdict
     from phyla.engine.row import Row
     from phyla.engine.scheduler import PrefillPiece, RowKey
@@ -46,6 +47,9 @@ class TraceSettings(PluginSettings, section="trace"):
     grammar: bool = setting(False, lever="GRAMMAR_DEBUG")
     """Constraints: opened, advanced, refused, rolled back."""
 
+    fill: bool = setting(False, lever="FILL_TRACE")
+    """Every span of a fill source: what it proposed and how much of it stayed."""
+
     memory: bool = setting(False, lever="PREFILL_MEM_LOG")
     """MLX's active and peak memory after every chunk of prefill."""
 
@@ -61,6 +65,7 @@ class TraceSettings(PluginSettings, section="trace"):
             "memory": self.memory,
             "spec": self.speculation,
             "grammar": self.grammar,
+            "fill": self.fill,
         }
         return frozenset(kind for kind, is_on in chosen.items() if is_on)
 
@@ -122,6 +127,18 @@ class Trace:
             accepted=verdict.num_accepted,
             drafts=list(drafts),
             emitted=list(verdict.tokens),
+        )
+
+    def filled(self, key: RowKey, span: Span, verdict: Verdict, source: str | None) -> None:
+        """A fill's span: `entered` as it was, or `checked` by the model."""
+        self.line(
+            "fill",
+            "entered" if span.kind == "asserted" else "checked",
+            request=key.request_id,
+            sample=key.sample,
+            source=source,
+            proposed=list(span.tokens),
+            kept=verdict.num_asserted + verdict.num_accepted,
         )
 
     def ended(self, request_id: str, sample: int, outcome: str, error: str | None = None) -> None:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from phyla.backend import BackendFacts
 from phyla.checkpoint import Checkpoint
 from phyla.draft import ConstraintEngine, DraftMethod, LoadableDrafter
+from phyla.draft.fill import FillSource
 from phyla.kv import KVScheme, LayerSpec, LayerState
 from phyla.model import Family, LoadOptions, Progress, no_progress
 from phyla.plan import Plan
 from phyla.plugins import Declared, PluginManager, by_name, pick, plugin_border
 from phyla.selection.methods import NO_METHOD
 from phyla.selection.openers import open_checkpoint, reopen
-from phyla.selection.proposers import constraint_engines
+from phyla.selection.proposers import constraint_engines, fill_sources
 from phyla.selection.schemes import completed, configured
 from phyla.settings import Settings
 
@@ -36,6 +37,7 @@ class Parts:
     drafter: Checkpoint | None = None
     constraint_engines: tuple[ConstraintEngine, ...] = ()
     """The chosen one first; where nobody named it, those that may stand in for what it can't enforce."""
+    fills: tuple[FillSource, ...] = ()
     drafter_family: Declared[Family] | None = None
     """Of a drafter that is a model of its own."""
 
@@ -95,6 +97,7 @@ def resolve(plan: Plan, manager: PluginManager, settings: Settings) -> Parts:
     }
     method, drafter = _drafting(plan, checkpoint, manager, settings)
     families = by_name(manager.families(settings), "model family")
+    proposers = by_name(manager.proposers(settings), "proposer")
     return Parts(
         plan=plan,
         checkpoint=checkpoint,
@@ -105,7 +108,8 @@ def resolve(plan: Plan, manager: PluginManager, settings: Settings) -> Parts:
         ),
         method=method,
         drafter=drafter,
-        constraint_engines=constraint_engines(plan.proposer, by_name(manager.proposers(settings), "proposer")),
+        constraint_engines=constraint_engines(plan.proposer, proposers),
+        fills=fill_sources(plan.fills, proposers),
         drafter_family=None if plan.drafter_family is None else pick(families, "model family", plan.drafter_family),
     )
 

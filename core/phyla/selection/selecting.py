@@ -18,7 +18,7 @@ from phyla.selection.families import ChosenFamily, Families, choose_family, clai
 from phyla.selection.methods import NO_METHOD, ChosenMethod, Methods, Offered, choose_method
 from phyla.selection.numerics import Numerics, choose_numerics, identify
 from phyla.selection.openers import open_checkpoint
-from phyla.selection.proposers import NO_PROPOSER, Proposers, choose_proposer
+from phyla.selection.proposers import NO_PROPOSER, Proposers, choose_proposer, engine_names, fill_sources
 from phyla.selection.schemes import ChosenSchemes, Schemes, choose_schemes
 from phyla.selection.settings import SelectionSettings
 from phyla.selection.strategies import check_strategies, choose_strategies
@@ -80,6 +80,7 @@ def select(
         drafter_model=None if decided.method.family is None else decided.method.family.facts,
         draft_facts=decided.method.draft_facts,
         num_draft_tokens=options.num_draft_tokens,
+        fills=decided.fills,
         fused_sdpa=_fuses_attention(options, decided),
         compiled_activations=options.compiled_activations,
         compiled_decode=options.compiled_decode,
@@ -93,6 +94,7 @@ class _Decided:
     schemes: ChosenSchemes
     method: ChosenMethod
     proposer: Choice
+    fills: tuple[str, ...]
     numerics: Numerics
     strategies: Strategies
     strategy_notices: tuple[str, ...] = ()
@@ -187,6 +189,7 @@ class _Selection:
             schemes,
             method,
             choose_proposer(wanted["proposer"], self._proposers),
+            tuple(one.name for one in fill_sources(self._options.fill, self._proposers)),
             numerics,
             strategies,
             (*self._strategies.notices, *notices),
@@ -232,7 +235,7 @@ class _Selection:
             "family": claiming(self._checkpoint, self._families),
             "kv_scheme": tuple(name for name, one in self._schemes.items() if one.value.tier != "lab"),
             "method": (NO_METHOD, *(name for name, one in self._methods.items() if one.value.tier != "lab")),
-            "proposer": (NO_PROPOSER, *self._proposers),
+            "proposer": (NO_PROPOSER, *engine_names(self._proposers)),
             "weights": ("stored", "dense"),
             "dtype": ("float32", "bfloat16", "float16"),
         }

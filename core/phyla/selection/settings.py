@@ -35,6 +35,9 @@ class SelectionSettings(PluginSettings, section="selection"):
     proposer: str = setting("auto", flag="--proposer", metavar="NAME")
     """Engine for grammars and schemas; `none` refuses requests that need one."""
 
+    fill: tuple[str, ...] = setting((), flag="--fill", lever="FILL", metavar="NAME")
+    """Fill sources of the plugins, by name; `off` is none. None is on unless it is named."""
+
     route: Literal["auto", "exact", "fast"] = setting("auto", flag="--route")
     """`exact` computes as mlx-lm does, bit for bit, one row at a time; `fast` always uses fused work; `auto` is exact
     for a row that is alone and fast for company."""
