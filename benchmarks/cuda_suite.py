@@ -22,13 +22,18 @@ from phyla.backend.blas import load_fast_blas
 from phyla.backend.detect import detect
 from phyla.backend.strategy import StrategyTable, shipped_table
 from phyla.backend.strategy.user_table import measured_on
-from phyla.cli.bench.kernels import KernelRuns, KernelShape, measure_kernels
+from phyla.cli.bench.kernels import KernelMatrix, KernelRuns, KernelShape, measure_kernels
 from phyla.cli.bench.random_model import RandomModel
 from phyla.plugins import discover
 from phyla.selection import Parts, resolve, select
 from phyla.settings import load_settings
 
 from benchmarks.measurement import machine, versions
+
+
+def matrices(*sizes: tuple[int, int]) -> tuple[KernelMatrix, ...]:
+    """Of 4 bits."""
+    return tuple(KernelMatrix(outputs, inputs) for outputs, inputs in sizes)
 
 
 @dataclass(frozen=True)
@@ -64,8 +69,8 @@ FULL = Sizes(
     ),
     company=("llama-1b", 16384, 200),
     kernels=(
-        KernelShape(32, 8, 128, ((4096, 4096), (28672, 4096), (4096, 14336), (128256, 4096))),
-        KernelShape(32, 8, 64, ((2048, 2048), (16384, 2048))),
+        KernelShape(32, 8, 128, matrices((4096, 4096), (28672, 4096), (4096, 14336), (128256, 4096))),
+        KernelShape(32, 8, 64, matrices((2048, 2048), (16384, 2048))),
     ),
     rows=(1, 8, 32),
     stored=(512, 4096),
@@ -76,7 +81,7 @@ QUICK = Sizes(
     equal=("tiny",),
     steps=(("tiny", "stored", "auto"), ("tiny@4", "stored", "qmm=split16"), ("tiny@4", "dense", "auto")),
     company=("tiny", 1000, 20),
-    kernels=(KernelShape(4, 2, 64, ((256, 128),)),),
+    kernels=(KernelShape(4, 2, 64, matrices((256, 128))),),
     rows=(1, 2),
     stored=(64,),
     num_calls=2,
@@ -179,7 +184,7 @@ def compared_kernels(shape: KernelShape) -> Iterator[dict[str, Any]]:
         expected[row, :, end % stored] = fresh[row, :, 0]
     for name, append in APPENDS.items():
         yield compared(f"append {name}", append(mx.array(keys), columns, fresh), expected, 0.0)
-    outputs, inputs = shape.matrices[0]
+    outputs, inputs = shape.matrices[0].outputs, shape.matrices[0].inputs
     matrix = drawn(4, outputs, inputs)
     for bits in (4, 8):
         weight = Weight(*mx.quantize(matrix, group_size=64, bits=bits), form=QuantForm(64, bits))

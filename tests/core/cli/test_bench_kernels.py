@@ -8,7 +8,9 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 from phyla.backend.strategy import AppendGeometry, read_table
+from phyla.checkpoint import TensorInfo
 from phyla.cli.bench.kernel_timing import needed_bytes
+from phyla.cli.bench.kernels import KernelMatrix, quantised_matrices
 from phyla.kv.group_append import APPENDS
 from phyla.kv.group_attention import ATTENTIONS, Scoring
 from phyla.kv.plain.attention import attend
@@ -16,6 +18,7 @@ from phyla.testing.close import assert_close
 from phyla.testing.weights import random_tensors
 
 from tests.core.cli.conftest import RunPhyla
+from tests.core.selection.conftest import ShelfCheckpoint
 
 SMALL = ("--rows", "2", "--stored", "16", "--runs", "1", "--calls", "2")
 SIZES = ("--heads", "4", "--kv-heads", "2", "--head-dim", "32")
@@ -55,6 +58,18 @@ def test_whole_steps_are_timed_compiled_and_not(phyla: RunPhyla, toy_folder: Pat
     assert "step, 2 rows, 16 stored" in ran.err
     out = phyla("explain", str(toy_folder), "--batch", "2", "--strategy-table", str(written)).out
     assert "us measured at 2 rows" in next(line for line in out.splitlines() if "Decode step" in line)
+
+
+def test_a_models_matrices_are_counted_in_their_own_bits() -> None:
+    shapes = {"a": (64, 8), "b": (32, 8), "c": (16, 16), "d": (64, 4)}
+    infos = {}
+    for name, (outputs, packed) in shapes.items():
+        infos[f"{name}.weight"] = TensorInfo(f"{name}.weight", (outputs, packed), "uint32", outputs * packed * 4, "x")
+        infos[f"{name}.scales"] = TensorInfo(f"{name}.scales", (outputs, 1), "float16", outputs * 2, "x")
+    infos["norm.weight"] = TensorInfo("norm.weight", (64,), "float16", 128, "x")
+    section = {"bits": 4, "group_size": 64, "c": {"bits": 8, "group_size": 64}}
+    checkpoint = ShelfCheckpoint("packed", {"quantization": section}, infos)
+    assert quantised_matrices(checkpoint) == [KernelMatrix(64, 64), KernelMatrix(32, 64), KernelMatrix(16, 64, 8)]
 
 
 def test_without_output_it_is_left_where_plans_look(

@@ -28,9 +28,11 @@ from phyla.cli.columns import columns
 from phyla.cli.command import SettingsCommand
 from phyla.cli.session import Session
 from phyla.errors import UsageError
+from phyla.model.quantization import parse_quant_section
 
 if TYPE_CHECKING:
     from phyla.backend import BackendFacts
+    from phyla.checkpoint import Checkpoint
     from phyla.selection import Parts
     from phyla.settings import Settings
 
@@ -45,16 +47,23 @@ WORKING_SHARE = 0.5
 
 
 @dataclass(frozen=True)
+class KernelMatrix:
+    """A quantised one, in groups of 64."""
+
+    outputs: int
+    inputs: int
+    bits: int = 4
+
+
+@dataclass(frozen=True)
 class KernelShape:
     """The sizes of a model that its kernels see."""
 
     heads: int
     kv_heads: int
     head_dim: int
-    matrices: tuple[tuple[int, int], ...]
-    """(outputs, inputs) of quantised ones; none: products aren't measured."""
-
-    bits: int = 4
+    matrices: tuple[KernelMatrix, ...]
+    """Quantised ones; none: products aren't measured."""
 
 
 @dataclass(frozen=True)
@@ -110,18 +119,21 @@ def shape_of(parts: Parts) -> KernelShape:
     if layer is None:
         raise UsageError(f"No layer of {parts.plan.model_id} attends to keys and values: there is nothing to choose.")
     sizes = attention_geometry(layer, rows=1, stored=1)
-    quantised = facts.quantization or {}
-    bits = int(quantised.get("bits", 4))
-    return KernelShape(sizes.heads, sizes.kv_heads, sizes.head_dim, tuple(_matrices(parts, bits)), bits)
+    return KernelShape(sizes.heads, sizes.kv_heads, sizes.head_dim, tuple(quantised_matrices(parts.checkpoint)))
 
 
-def _matrices(parts: Parts, bits: int) -> list[tuple[int, int]]:
-    infos = parts.checkpoint.tensor_infos()
-    held: dict[tuple[int, int], int] = {}
+def quantised_matrices(checkpoint: Checkpoint) -> list[KernelMatrix]:
+    """Those that hold the most bytes, each in its own form."""
+    section = parse_quant_section(checkpoint.config)
+    infos = checkpoint.tensor_infos()
+    held: dict[KernelMatrix, int] = {}
     for name, info in infos.items():
-        if name.removesuffix(".weight") + ".scales" in infos and len(info.shape) == 2 and name.endswith(".weight"):
-            matrix = (info.shape[0], info.shape[1] * 32 // bits)
-            held[matrix] = held.get(matrix, 0) + info.num_bytes
+        path = name.removesuffix(".weight")
+        form = section.form_of(path)
+        if form is None or len(info.shape) != 2 or path == name or f"{path}.scales" not in infos:
+            continue
+        matrix = KernelMatrix(info.shape[0], info.shape[1] * 32 // form.bits, form.bits)
+        held[matrix] = held.get(matrix, 0) + info.num_bytes
     return sorted(held, key=held.__getitem__, reverse=True)[:MOST_SHAPES]
 
 
@@ -130,8 +142,8 @@ def _geometries(shape: KernelShape, runs: KernelRuns) -> Iterator[Geometry]:
         for stored in runs.stored:
             yield AttentionGeometry(rows, stored, shape.heads, shape.kv_heads, shape.head_dim)
             yield AppendGeometry(rows, stored, shape.kv_heads, shape.head_dim)
-        for outputs, inputs in shape.matrices:
-            yield QmmGeometry(rows, outputs, inputs, shape.bits)
+        for one in shape.matrices:
+            yield QmmGeometry(rows, one.outputs, one.inputs, one.bits)
 
 
 def table_lines(table: StrategyTable) -> str:
@@ -190,8 +202,7 @@ def _kernels(
             _needed(heads, "--heads"),
             _needed(kv_heads, "--kv-heads"),
             _needed(head_dim, "--head-dim"),
-            tuple(_matrix(one) for one in matrix),
-            int(bits),
+            tuple(_matrix(one, int(bits)) for one in matrix),
         )
         dtype = resolve_dtype(settings.section(SelectionSettings).dtype, "bfloat16", backend).value
 
@@ -246,9 +257,9 @@ def _needed(size: int | None, flag: str) -> int:
     return size
 
 
-def _matrix(text: str) -> tuple[int, int]:
+def _matrix(text: str, bits: int) -> KernelMatrix:
     outputs, _, inputs = text.partition("x")
-    return _size(outputs, f"--matrix {text}"), _size(inputs, f"--matrix {text}")
+    return KernelMatrix(_size(outputs, f"--matrix {text}"), _size(inputs, f"--matrix {text}"), bits)
 
 
 def _sizes(text: str, flag: str) -> tuple[int, ...]:
