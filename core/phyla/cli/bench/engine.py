@@ -9,6 +9,7 @@ import rich_click as click
 
 from phyla.backend.settings import BackendSettings
 from phyla.cli.bench.cases import SUITES, SYNTAX, cases_of
+from phyla.cli.bench.own_option import own_option
 from phyla.cli.bench.progress import progress
 from phyla.cli.bench.random_model import GEOMETRIES, RandomModel, is_random
 from phyla.cli.bench.record import check_output, emit, shown_command
@@ -119,52 +120,48 @@ engine = SettingsCommand(
     _engine,
     arguments=[
         click.RichArgument(["model"], required=False, metavar="[MODEL]"),
-        click.RichOption(["--case"], multiple=True, metavar="CASE", help=f"May be repeated: {SYNTAX}."),
-        click.RichOption(
+        own_option(["--case"], multiple=True, metavar="CASE", help=f"May be repeated: {SYNTAX}."),
+        own_option(
             ["--suite"], type=click.Choice(list(SUITES)), help="Cases that belong together: docs/bench.md lists them."
         ),
-        click.RichOption(
-            ["--prompts"], callback=_numbers, metavar="N,...", help="A pp case for each length; default: 512."
-        ),
-        click.RichOption(
-            ["--stored"], callback=_numbers, metavar="N,...", help="tg cases behind so much; default: 512."
-        ),
-        click.RichOption(["--rows"], callback=_numbers, metavar="N,...", help="Rows of each tg case; default: 1,8."),
-        click.RichOption(
+        own_option(["--prompts"], callback=_numbers, metavar="N,...", help="A pp case for each length; default: 512."),
+        own_option(["--stored"], callback=_numbers, metavar="N,...", help="tg cases behind so much; default: 512."),
+        own_option(["--rows"], callback=_numbers, metavar="N,...", help="Rows of each tg case; default: 1,8."),
+        own_option(
             ["--tokens"],
             type=click.IntRange(min=1),
             default=64,
             show_default=True,
             help="Tokens of each row to count, in each sample of a tg case.",
         ),
-        click.RichOption(
+        own_option(
             ["--pairs"], type=click.IntRange(min=1), default=10, show_default=True, help="Samples of each case."
         ),
-        click.RichOption(
+        own_option(
             ["--seconds"],
             type=click.FloatRange(min=0, min_open=True),
             default=60.0,
             show_default=True,
             help="Begin no further sample of a case after so long.",
         ),
-        click.RichOption(
+        own_option(
             ["--against"],
             metavar="NAME",
             help="Measure another program beside, on the same files in this process, by turns: mlx-lm.",
         ),
-        click.RichOption(["--text"], type=click.Path(path_type=Path), help="Prompts are its tokens, not random ids."),
-        click.RichOption(
+        own_option(["--text"], type=click.Path(path_type=Path), help="Prompts are its tokens, not random ids."),
+        own_option(
             ["--bandwidth"],
             type=click.FloatRange(min=0, min_open=True),
             metavar="GB",
             help="Of memory, per second: adds the share of it that each decode case reaches.",
         ),
-        click.RichOption(
+        own_option(
             ["--weights-folder"],
             type=click.Path(path_type=Path, file_okay=False),
             help="Keep random weights here and use them again; by default they are thrown away.",
         ),
-        click.RichOption(["--output"], type=click.Path(path_type=Path), help="Write the JSON here, after each case."),
+        own_option(["--output"], type=click.Path(path_type=Path), help="Write the JSON here, after each case."),
     ],
     help="Measure prompt processing and decoding, in tokens per second, and peak memory.\n\n"
     f"MODEL may be random:GEOMETRY or random:GEOMETRY@BITS, weights drawn on the spot: {', '.join(GEOMETRIES)}.",

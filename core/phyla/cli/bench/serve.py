@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from phyla.cli.bench.own_option import own_option
 from phyla.cli.bench.progress import progress
 from phyla.cli.bench.record import check_output, emit, machine, shown_command, versions
 from phyla.cli.chosen_model import chosen_model
@@ -217,60 +218,60 @@ serve = SettingsCommand(
     wants_flags=True,
     arguments=[
         click.RichArgument(["model"], required=False, metavar="[MODEL]"),
-        click.RichOption(["--base-url"], metavar="URL", help="Of a server that runs; by default one is started."),
-        click.RichOption(["--served-model"], metavar="NAME", help="To ask for; by default the first it lists."),
-        click.RichOption(["--key-file"], type=click.Path(path_type=Path), help="File with the server's API key."),
-        click.RichOption(
+        own_option(["--base-url"], metavar="URL", help="Of a server that runs; by default one is started."),
+        own_option(["--served-model"], metavar="NAME", help="To ask for; by default the first it lists."),
+        own_option(["--key-file"], type=click.Path(path_type=Path), help="File with the server's API key."),
+        own_option(
             ["--endpoint"], type=click.Choice(["completions", "chat"]), default="completions", show_default=True
         ),
-        click.RichOption(["--num-prompts"], type=COUNT, default=100, show_default=True, help="Requests to send."),
-        click.RichOption(
+        own_option(["--num-prompts"], type=COUNT, default=100, show_default=True, help="Requests to send."),
+        own_option(
             ["--prompts"],
             type=click.Path(path_type=Path),
             help='File with a prompt a line: text, {"prompt": ...} or {"messages": [...]}, maybe with "output_tokens".',
         ),
-        click.RichOption(["--input-len"], type=COUNT, default=512, show_default=True, help="Of random prompts."),
-        click.RichOption(["--output-len"], type=COUNT, default=128, show_default=True, help="Tokens of an answer."),
-        click.RichOption(
+        own_option(["--input-len"], type=COUNT, default=512, show_default=True, help="Of random prompts."),
+        own_option(["--output-len"], type=COUNT, default=128, show_default=True, help="Tokens of an answer."),
+        own_option(
             ["--range-ratio"],
             type=click.FloatRange(min=0, max=1, max_open=True),
             default=0.0,
             help="Draw lengths of random prompts from so much less to so much more; 0 to below 1.",
         ),
-        click.RichOption(
+        own_option(
             ["--ids"], type=(int, int), default=(3, 500), show_default=True, help="Ids of random prompts: LOW HIGH."
         ),
-        click.RichOption(
+        own_option(
             ["--request-rate"],
             callback=_positive_rate,
             metavar="RATE",
             help="Open loop: requests a second, as a Poisson process. Default: inf, all at once.",
         ),
-        click.RichOption(
+        own_option(
             ["--max-concurrency"], type=COUNT, help="Closed loop: so many under way, the next when one has ended."
         ),
-        click.RichOption(["--seed"], type=int, default=0, help="Of random prompts and arrivals."),
-        click.RichOption(
+        own_option(["--seed"], type=int, default=0, help="Of random prompts and arrivals."),
+        own_option(
             ["--warmup"], type=click.IntRange(min=0), default=1, show_default=True, help="Requests that don't count."
         ),
-        click.RichOption(
+        own_option(
             ["--goodput"],
             multiple=True,
             metavar="GOALS",
             help='Count requests within these milliseconds: "ttft:200 tpot:50 e2el:2000", any of them.',
         ),
-        click.RichOption(
+        own_option(
             ["--stop-at-eos"], is_flag=True, help="Answers may end early; by default each has --output-len tokens."
         ),
-        click.RichOption(
+        own_option(
             ["--timeout"],
             type=click.FloatRange(min=0, min_open=True),
             default=600.0,
             show_default=True,
             help="Seconds until a request counts as failed.",
         ),
-        click.RichOption(["--detailed"], is_flag=True, help="Also lengths, times, texts and errors of each request."),
-        click.RichOption(["--output"], type=click.Path(path_type=Path), help="Write the JSON to this file."),
+        own_option(["--detailed"], is_flag=True, help="Also lengths, times, texts and errors of each request."),
+        own_option(["--output"], type=click.Path(path_type=Path), help="Write the JSON to this file."),
     ],
     help="Measure a server under load: throughput, goodput, and the spread of times, as vLLM names them.\n\n"
     "Starts `phyla serve MODEL` with the flags that are given, or measures the server at --base-url.",
