@@ -31,8 +31,8 @@ STEPS_PER_CACHE_CLEAR = 256
 """Decode steps after which MLX's allocator gives back what it hoards; the reference loop's own number."""
 
 STEPS_PER_STATE_EVALUATION = 8
-"""Decode steps after which everything stored is asked for by name. The logits, or the next step's, need nearly all of
-it anyway, and naming it costs as much as a few kernels; what they don't need mustn't pile up."""
+"""Decode steps of a row after which everything stored is asked for by name. The logits, or the next step's, need nearly
+all of it anyway, and naming it costs as much as a few kernels; what they don't need mustn't pile up."""
 
 
 @dataclass(frozen=True)
@@ -277,7 +277,8 @@ class Runner:
     def _due(self, rows: Sequence[Row]) -> list[mx.array]:
         """What rows that step together have stored, when it is time to evaluate it by name."""
         party = rows[0].party
-        if self._num_steps % STEPS_PER_STATE_EVALUATION or party is None:
+        # By the rows' own count: of rows that step alone in turn, the runner's would always meet the same one.
+        if rows[0].num_computed % STEPS_PER_STATE_EVALUATION or party is None:
             return []
         stored = zip(self._layout, party.states(), strict=True)
         return [array for layer, state in stored if layer.owns_state for array in state.evaluate()]

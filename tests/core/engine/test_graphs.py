@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 import mlx.core as mx
 import pytest
 from phyla.engine.engine import Loaded
 from phyla.engine.reuse import NoReuse
+from phyla.engine.runner import STEPS_PER_STATE_EVALUATION
+from phyla.kv.loops import RowLoop
 from phyla.kv.row_state import RowState
 from phyla.request import Request, SamplingParams
 from phyla.testing.engines import a_request, plain_state, running, toy_spec
@@ -72,3 +75,22 @@ def test_a_token_is_one_dispatch_unless_the_host_has_a_say_in_it(
         engine.submit(a_request("one", range(3, 9), 12, sampling))
         log.wait("one")
     assert len(dispatched) == 12 * per_token
+
+
+def test_what_is_stored_is_evaluated_by_name_now_and_then_in_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluated: list[object] = []
+    evaluate = RowLoop.evaluate
+
+    def noted(self: RowLoop) -> list[mx.array]:
+        evaluated.append(self.states[0])
+        return evaluate(self)
+
+    monkeypatch.setattr(RowLoop, "evaluate", noted)
+    num_tokens = 5 * STEPS_PER_STATE_EVALUATION
+    with running(toy_spec("F", {"batch": 2}, route="exact")) as (engine, log):
+        for name in ("one", "other"):
+            engine.submit(a_request(name, range(3, 9), num_tokens, SamplingParams(ignore_eos=True)))
+        for name in ("one", "other"):
+            log.wait(name)
+    # Once more each: a prompt's chunk is evaluated too.
+    assert sorted(Counter(map(id, evaluated)).values()) == [6, 6]
