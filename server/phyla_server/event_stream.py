@@ -15,6 +15,7 @@ from phyla_server.encoder import KEEPALIVE, StreamEncoder
 from phyla_server.errors import ApiError, interruption
 from phyla_server.generation import Ticket
 from phyla_server.handlers import unexpected
+from phyla_server.leaving import until_disconnect
 
 HEADERS = {"cache-control": "no-cache", "connection": "keep-alive"}
 
@@ -133,9 +134,3 @@ class _Writer:
             self._ticket.poke()
         due = max(self._last_write + self._interval, self._loop.time() + self._interval / 4)
         self._timer = self._loop.call_at(due, self._tick)
-
-
-async def until_disconnect(receive: Receive) -> None:
-    """Returns when the client is gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -10,8 +10,8 @@ from litestar.types import Receive
 from phyla_server.body import ClientGone
 from phyla_server.encoder import WholeEncoder
 from phyla_server.errors import interruption
-from phyla_server.event_stream import until_disconnect
 from phyla_server.generation import Ticket
+from phyla_server.leaving import until_disconnect
 
 
 async def collect(ticket: Ticket, encoder: WholeEncoder, receive: Receive) -> dict[str, Any]:

@@ -7,6 +7,8 @@ import threading
 
 import pytest
 from phyla.errors import QueueFull
+from phyla_server.body import ClientGone
+from phyla_server.leaving import unless_gone
 from phyla_server.preparation import LARGE_BYTES, MAX_LARGE_WAITING, MAX_WAITING, NUM_THREADS, Preparation
 
 
@@ -46,3 +48,33 @@ def test_one_more_than_a_lane_holds_is_refused(preparation, num_bytes, num_taken
             await asyncio.gather(*taken)
 
     asyncio.run(too_many())
+
+
+def test_a_client_that_leaves_while_its_prompt_waits_is_never_prepared(preparation):
+    may_end, prepared = threading.Event(), []
+
+    async def gone():
+        return {"type": "http.disconnect"}
+
+    async def leave():
+        busy = [asyncio.create_task(preparation.run(may_end.wait)) for _ in range(NUM_THREADS)]
+        await asyncio.sleep(0)
+        with pytest.raises(ClientGone):
+            await unless_gone(preparation.run(lambda: prepared.append("it")), gone)
+        may_end.set()
+        await asyncio.gather(*busy)
+        return await preparation.run(lambda: list(prepared))
+
+    assert asyncio.run(leave()) == []
+
+
+def test_a_client_that_stays_gets_what_was_prepared_or_its_error(preparation):
+    async def silence():
+        await asyncio.Event().wait()
+
+    async def stay(work):
+        return await unless_gone(preparation.run(work), silence)
+
+    assert asyncio.run(stay(lambda: "ready")) == "ready"
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(stay(lambda: 1 // 0))

@@ -10,6 +10,7 @@ from litestar.handlers import HTTPRouteHandler
 from phyla_server.encoder import dump
 from phyla_server.event_stream import EventStream
 from phyla_server.incoming import receive
+from phyla_server.leaving import unless_gone
 from phyla_server.openapi import TextOperation
 from phyla_server.readying import made_ready
 from phyla_server.serving import Serving
@@ -30,7 +31,7 @@ def text_routes(serving: Serving) -> list[HTTPRouteHandler]:
     )
     async def completions(request: Request[Any, Any, Any]) -> Response[bytes]:
         incoming = await receive(serving, request)
-        ready = await made_ready(serving, incoming, prepare_text, CONSEQUENCE)
+        ready = await unless_gone(made_ready(serving, incoming, prepare_text, CONSEQUENCE), request.receive)
         prepared = ready.prepared
         # Encoders come first: if a parser can't be made, nothing was submitted that would run for nobody.
         if prepared.stream:
