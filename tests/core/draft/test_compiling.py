@@ -20,7 +20,6 @@ from phyla.testing.scripted import CharacterTokenizer
 
 TOKENIZER = CharacterTokenizer()
 SPEC = ConstraintSpec("words", "a b")
-HANGING = ConstraintSpec("words", "hang")
 
 
 def hangs(kind, source):
@@ -35,10 +34,11 @@ def computes(kind, source):
         pass
 
 
-def hangs_if_told(kind, source):
-    """A trial without end, for one source only."""
-    if source == HANGING.source:
-        hangs(kind, source)
+def waits_if_told(kind, source):
+    """A trial that goes on until a file is there, for one source only."""
+    told, _, path = source.partition(" ")
+    while told == "wait" and not os.path.exists(path):
+        time.sleep(0.01)
 
 
 def crashes(kind, source):
@@ -152,13 +152,15 @@ def test_a_failure_is_remembered(compiler_of):
     assert len(words.compiled) == 1
 
 
-def test_a_hanging_trial_holds_up_nobody_else(compiler_of):
-    compiler = compiler_of(Words(trial=hangs_if_told), compile_seconds=1.5)
+def test_a_hanging_trial_holds_up_nobody_else(compiler_of, tmp_path):
+    compiler = compiler_of(Words(trial=waits_if_told), compile_seconds=60)
+    awaited = tmp_path / "go"
     with ThreadPoolExecutor(1) as pool:
-        hanging = pool.submit(compiler.compile, HANGING)
+        hanging = pool.submit(compiler.compile, ConstraintSpec("words", f"wait {awaited}"))
         assert compiler.compile(SPEC).engine == "words"
         assert not hanging.done()
-        assert isinstance(hanging.exception(), ConstraintError)
+        awaited.touch()
+        assert hanging.result().engine == "words"
 
 
 def test_the_next_engine_stands_in_for_what_the_first_cant_do(compiler_of):
