@@ -3,8 +3,8 @@
     python -m benchmarks.cuda_suite --out suite.json
 
 Writes after every part, so that a run that is cut short leaves what it has: `right` (each with `passed`), `table`, a
-strategy table as `--strategy-table` takes it, and `steps`, tokens per second of whole decode steps. Runs on any device;
-`--quick` takes tiny sizes, to see that the script itself works.
+strategy table as `--strategy-table` takes it (also beside it, as `suite.table.json`), and `steps`, tokens per second of
+whole decode steps. Runs on any device; `--quick` takes tiny sizes, to see that the script itself works.
 """
 
 from __future__ import annotations
@@ -50,11 +50,18 @@ class Sizes:
     """(model, tokens of the long row, of the seven others)."""
 
     kernels: Sequence[KernelShape]
+    kernel_rows: tuple[int, ...]
+    product_rows: tuple[int, ...]
     rows: tuple[int, ...]
     stored: tuple[int, ...]
     num_calls: int
     num_runs: int
 
+
+EIGHT_B = matrices(
+    (4096, 4096), (1024, 4096), (6144, 4096), (14336, 4096), (28672, 4096), (4096, 14336), (128256, 4096)
+)
+"""Of an 8B llama: the projections apart and fused, and the head."""
 
 FULL = Sizes(
     equal=("tiny", "llama-0.5b"),
@@ -69,9 +76,11 @@ FULL = Sizes(
     ),
     company=("llama-1b", 16384, 200),
     kernels=(
-        KernelShape(32, 8, 128, matrices((4096, 4096), (28672, 4096), (4096, 14336), (128256, 4096))),
+        KernelShape(32, 8, 128, EIGHT_B),
         KernelShape(32, 8, 64, matrices((2048, 2048), (16384, 2048))),
     ),
+    kernel_rows=(1, 2, 4, 8, 16, 32),
+    product_rows=(64, 512),
     rows=(1, 8, 32),
     stored=(512, 4096),
     num_calls=16,
@@ -82,6 +91,8 @@ QUICK = Sizes(
     steps=(("tiny", "stored", "auto"), ("tiny@4", "stored", "qmm=split16"), ("tiny@4", "dense", "auto")),
     company=("tiny", 1000, 20),
     kernels=(KernelShape(4, 2, 64, matrices((256, 128))),),
+    kernel_rows=(1, 2),
+    product_rows=(64,),
     rows=(1, 2),
     stored=(64,),
     num_calls=2,
@@ -118,6 +129,8 @@ def main() -> None:
                 print(f"          {error}", flush=True)
             mx.clear_cache()
             arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+            if "table" in result:
+                arguments.out.with_suffix(".table.json").write_text(json.dumps(result["table"], indent=1) + "\n")
     wrong = [one for one in result.get("right", []) if not one["passed"]]
     print(f"{len(result.get('right', []))} comparisons, {len(wrong)} wrong, {len(result.get('errors', []))} errors")
 
@@ -257,7 +270,7 @@ def measured_table(sizes: Sizes) -> StrategyTable:
     def progress(line: str) -> None:
         print(f"          {line}", flush=True)
 
-    runs = KernelRuns(sizes.rows, sizes.stored, sizes.num_calls, sizes.num_runs, progress)
+    runs = KernelRuns(sizes.kernel_rows, sizes.stored, sizes.num_calls, sizes.num_runs, sizes.product_rows, progress)
     tables = [measure_kernels(shape, runs, dtype, backend) for shape in sizes.kernels]
     return replace(tables[0], points=tuple(point for table in tables for point in table.points))
 

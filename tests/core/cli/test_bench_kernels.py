@@ -20,7 +20,7 @@ from phyla.testing.weights import random_tensors
 from tests.core.cli.conftest import RunPhyla
 from tests.core.selection.conftest import ShelfCheckpoint
 
-SMALL = ("--rows", "2", "--stored", "16", "--runs", "1", "--calls", "2")
+SMALL = ("--rows", "2", "--product-rows", "2", "--stored", "16", "--runs", "1", "--calls", "2")
 SIZES = ("--heads", "4", "--kv-heads", "2", "--head-dim", "32")
 
 
@@ -102,7 +102,7 @@ def test_sizes_that_are_none_are_refused(phyla: RunPhyla, arguments: tuple[str, 
 
 def test_what_memory_does_not_hold_is_left_out_with_a_line(phyla: RunPhyla, tmp_path: Path) -> None:
     written = tmp_path / "table.json"
-    ran = phyla("bench", "kernels", *SIZES, *SMALL[:2], "--stored", "9000000", "--output", str(written))
+    ran = phyla("bench", "kernels", *SIZES, *SMALL[:4], "--stored", "9000000", "--output", str(written))
     assert ran.status == 0, ran.err
     assert "left out, it needs" in ran.err
     assert json.loads(written.read_text())["points"] == []

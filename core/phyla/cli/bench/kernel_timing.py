@@ -18,6 +18,10 @@ from phyla.nn.weight import Weight
 
 PRODUCTS = ("whole", "split8", "split16", "unpacked", "dense")
 GROUP_SIZE = 64
+MOST_SECONDS = 2.0
+"""Of one geometry, once each strategy had its fewest runs."""
+
+FEWEST_RUNS = 3
 
 Run = Callable[[], None]
 """One timed run of several calls, waited for."""
@@ -30,17 +34,21 @@ def timed(geometry: Geometry, dtype: mx.Dtype, num_calls: int, num_runs: int) ->
         geometry: which operation, at which sizes.
         dtype: of activations and dense matrices.
         num_calls: calls that are dispatched together in a run, as a step's layers are.
-        num_runs: of each strategy, one after the other in turns, so that a slow spell meets all of them.
+        num_runs: of each strategy, one after the other in turns, so that a slow spell meets all of them; fewer where
+            they take long.
     """
     runs = dict(_runs(geometry, dtype, num_calls))
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for run in runs.values():
         run()  # compiles, and fills the allocator's cache
-    for _ in range(num_runs):
+    began = time.perf_counter()
+    for number in range(num_runs):
+        if number >= FEWEST_RUNS and time.perf_counter() - began > MOST_SECONDS:
+            break
         for name, run in runs.items():
-            began = time.perf_counter()
+            started = time.perf_counter()
             run()
-            seconds[name].append(time.perf_counter() - began)
+            seconds[name].append(time.perf_counter() - started)
     mx.clear_cache()
     return Point(
         geometry.operation,
@@ -57,7 +65,8 @@ def needed_bytes(geometry: Geometry, dtype: mx.Dtype, num_calls: int) -> int:
     if isinstance(geometry, AppendGeometry):
         return 3 * geometry.rows * geometry.stored * geometry.kv_heads * geometry.head_dim * dtype.size
     if isinstance(geometry, QmmGeometry):
-        return (2 + num_calls) * geometry.outputs * geometry.inputs * dtype.size
+        products = num_calls * geometry.rows * geometry.outputs * dtype.size
+        return products + (2 + num_calls) * geometry.outputs * geometry.inputs * dtype.size
     return 0
 
 

@@ -74,6 +74,9 @@ class KernelRuns:
     stored: tuple[int, ...]
     num_calls: int
     num_runs: int
+    product_rows: tuple[int, ...] = ()
+    """Of quantised products beside `rows`: a chunk of a prompt has hundreds."""
+
     progress: Callable[[str], None] = lambda line: None
 
 
@@ -142,6 +145,7 @@ def _geometries(shape: KernelShape, runs: KernelRuns) -> Iterator[Geometry]:
         for stored in runs.stored:
             yield AttentionGeometry(rows, stored, shape.heads, shape.kv_heads, shape.head_dim)
             yield AppendGeometry(rows, stored, shape.kv_heads, shape.head_dim)
+    for rows in sorted({*runs.rows, *runs.product_rows}):
         for one in shape.matrices:
             yield QmmGeometry(rows, one.outputs, one.inputs, one.bits)
 
@@ -173,6 +177,7 @@ def _kernels(
     settings: Settings,
     model: str | None,
     rows: str,
+    product_rows: str,
     stored: str,
     heads: int | None,
     kv_heads: int | None,
@@ -211,6 +216,7 @@ def _kernels(
         stored=_sizes(stored, "--stored"),
         num_calls=calls,
         num_runs=runs,
+        product_rows=_sizes(product_rows, "--product-rows"),
         progress=lambda line: click.echo(line, err=True),
     )
     table = measure_kernels(shape, measured, dtype, backend)
@@ -280,6 +286,13 @@ kernels = SettingsCommand(
     arguments=[
         click.RichArgument(["model"], required=False, metavar="[MODEL]"),
         click.RichOption(["--rows"], default="1,8,32", metavar="N,N,...", help="Rows of a step.", show_default=True),
+        click.RichOption(
+            ["--product-rows"],
+            default="16,64,512",
+            metavar="N,N,...",
+            help="Rows of quantised products, beside --rows: a chunk of a prompt has hundreds.",
+            show_default=True,
+        ),
         click.RichOption(
             ["--stored"], default="512,4096", metavar="N,N,...", help="Columns that each row stores.", show_default=True
         ),
