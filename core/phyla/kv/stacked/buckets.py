@@ -17,13 +17,16 @@ class Buckets:
     """Sizes in tokens."""
 
     smallest: int = 256
-    """Capacity of the smallest bay, and the step between small ones; larger ones step by a quarter of the power of two
-    below, so that at most a quarter is slack."""
+    """Capacity of the smallest bay."""
+
+    step: int = 128
+    """Between small ones; larger ones step by a quarter of the power of two below, so that at most a quarter is
+    slack. A group attends over all columns, so short rows would feel a wider one."""
 
     def capacity_for(self, num_tokens: int) -> int:
         """The smallest capacity that holds so many."""
-        step = max(self.smallest, 1 << max(0, num_tokens.bit_length() - 3))
-        return max(1, -(-num_tokens // step)) * step
+        step = max(self.step, 1 << max(0, num_tokens.bit_length() - 3))
+        return max(self.smallest, -(-num_tokens // step) * step)
 
     def drags_little(self, capacity: int, needed: int) -> bool:
         """Whether a row that needs so many tokens may sit in a bay of that capacity."""
