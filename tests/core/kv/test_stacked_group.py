@@ -190,7 +190,8 @@ def test_a_capacity_is_at_most_a_quarter_larger_than_what_it_holds() -> None:
     buckets = Buckets()
     assert [buckets.capacity_for(length) for length in (0, 1, 256, 257, 513, 1025)] == [256, 256, 256, 384, 640, 1280]
     assert all(
-        length <= buckets.capacity_for(length) <= max(1.25 * length, length + 127, 256) for length in range(1, 20_000, 37)
+        length <= buckets.capacity_for(length) <= max(1.25 * length, length + 127, 256)
+        for length in range(1, 20_000, 37)
     )
     assert len({buckets.capacity_for(length) for length in range(1, 20_000)}) < 27
 
