@@ -22,9 +22,19 @@ def packed(codes: mx.array, bits: int) -> mx.array:
     return in_bytes.astype(mx.uint8).reshape(*leading, width * bits // BITS_PER_BYTE)
 
 
-def unpacked(stored: mx.array, bits: int) -> mx.array:
-    """The codes that `packed` was given, as uint8."""
-    if bits == BITS_PER_BYTE:
+def unpacked(stored: mx.array, bits: int, together: int = 1) -> mx.array:
+    """The codes that `packed` was given.
+
+    Args:
+        stored: (..., D * bits / 8) uint8.
+        bits: of each code.
+        together: codes per number that comes out, the first in its lowest bits: 1, 2, 4 or 8.
+
+    Returns:
+        (..., D / together) uint8, or uint16 where a number has more than 8 bits.
+    """
+    width = bits * together
+    if width == BITS_PER_BYTE:
         return stored
     *leading, num_bytes = stored.shape
     grouped = stored.reshape(*leading, num_bytes // bits, bits)
@@ -33,8 +43,9 @@ def unpacked(stored: mx.array, bits: int) -> mx.array:
     words = grouped[..., :1].astype(holds)
     for place in range(1, bits):
         words = words | (grouped[..., place : place + 1].astype(holds) << (BITS_PER_BYTE * place))
-    codes: mx.array = (words >> _shifts(bits, CODES_PER_WORD).astype(holds)) & (2**bits - 1)
-    return codes.astype(mx.uint8).reshape(*leading, num_bytes // bits * CODES_PER_WORD)
+    codes: mx.array = (words >> _shifts(width, CODES_PER_WORD // together).astype(holds)) & (2**width - 1)
+    small = codes.astype(mx.uint8 if width < BITS_PER_BYTE else mx.uint16)
+    return small.reshape(*leading, num_bytes // bits * CODES_PER_WORD // together)
 
 
 def _shifts(step: int, count: int) -> mx.array:

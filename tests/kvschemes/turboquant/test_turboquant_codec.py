@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from phyla.testing.bits import assert_close, same_bits
 from phyla_turboquant.codebooks import CENTROIDS, boundaries
-from phyla_turboquant.codec import KeyCodec, ValueCodec
+from phyla_turboquant.codec import CELLS_TOGETHER, KeyCodec, ValueCodec
 from phyla_turboquant.packing import packed, unpacked
 from phyla_turboquant.rotation import Rotation
 from phyla_turboquant.spec import HEAD_DIMS, KEY_BITS, VALUE_BITS
@@ -69,6 +69,10 @@ def test_packed_codes_are_one_little_endian_bitstream(bits: int, width: int) -> 
     stored = packed(codes, bits)
     assert stored.shape == (2, 3, width * bits // 8)
     assert mx.array_equal(unpacked(stored, bits), codes)
+    together = CELLS_TOGETHER[bits]
+    wide = unpacked(stored, bits, together)
+    taken_apart = [(wide >> (bits * place)) & (2**bits - 1) for place in range(together)]
+    assert mx.array_equal(mx.stack(taken_apart, axis=-1).reshape(codes.shape), codes)
     stream = sum(int(code) << (at * bits) for at, code in enumerate(codes[1, 2].tolist()))
     assert bytes(stored[1, 2].tolist()) == stream.to_bytes(width * bits // 8, "little")
 
