@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from phyla.engine.compiled_step import CompiledCounts, CompiledSteps
@@ -10,6 +11,8 @@ from phyla.engine.party import Party
 from phyla.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import mlx.core as mx
 
     from phyla.engine.fast_route import CompiledOption, FastRoute
@@ -49,10 +52,10 @@ class Forwarding:
         self._group = group
         self._strategies = None if fast is None else fast.strategies
         self._compiled: CompiledSteps | None = None
+        self._is_traced: Callable[[int], bool] | None = None
         if fast is not None:
-            is_wanted = fast.compiles
-            facts = binding.facts
-            self._compiled = CompiledSteps(binding, lambda rows: is_wanted(facts, rows), fast.room_bytes)
+            self._is_traced = partial(fast.compiles, binding.facts)
+            self._compiled = CompiledSteps(binding, self._is_traced, fast.room_bytes)
 
     @property
     def compiled_counts(self) -> CompiledCounts:
@@ -62,7 +65,8 @@ class Forwarding:
 
     def shared_party(self, like: RowState) -> Party:
         """An empty common group for rows like this resident one."""
-        return Party(shared_group(self._group, self._binding.facts.layout, like, self._strategies))
+        layout = self._binding.facts.layout
+        return Party(shared_group(self._group, layout, like, self._strategies, self._is_traced))
 
     def logits(self, step: StepInput, party: Party) -> mx.array:
         """(B, V) logits of a decode step; nothing is evaluated unless a trace has to be tried."""

@@ -9,6 +9,8 @@ from phyla.kv.group import LoopGroup
 from phyla.kv.row_state import TARGET
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from phyla.backend.strategy import Strategies
     from phyla.kv.group import Group
     from phyla.kv.layer_spec import Layout
@@ -18,7 +20,13 @@ if TYPE_CHECKING:
 GroupOption = Literal["auto", "loop", "stacked"]
 
 
-def shared_group(option: GroupOption, layout: Layout, row: RowState, strategies: Strategies | None = None) -> Group:
+def shared_group(
+    option: GroupOption,
+    layout: Layout,
+    row: RowState,
+    strategies: Strategies | None = None,
+    is_traced: Callable[[int], bool] | None = None,
+) -> Group:
     """An empty group for rows like this one: stacked unless a layer can't be, or the loop was asked for.
 
     Args:
@@ -26,6 +34,7 @@ def shared_group(option: GroupOption, layout: Layout, row: RowState, strategies:
         layout: the target's layers.
         row: resident.
         strategies: what a stacked group chooses its ways of computing by.
+        is_traced: whether steps of so many seats are; None: as if all were.
 
     Raises:
         UsageError: stacking was asked for and can't be.
@@ -36,9 +45,11 @@ def shared_group(option: GroupOption, layout: Layout, row: RowState, strategies:
         raise UsageError(f"--group stacked can't run here: {reason} Use --group auto or loop.")
     if option == "loop" or reason is not None:
         return LoopGroup(layout)
+    from phyla.kv.stacked.buckets import Buckets
     from phyla.kv.stacked.group import StackedGroup
 
-    return StackedGroup(layout, strategies=strategies)
+    buckets = Buckets() if is_traced is None else Buckets(is_traced=is_traced)
+    return StackedGroup(layout, buckets=buckets, strategies=strategies)
 
 
 def shares_steps(route: RouteOption, batch: int) -> bool:

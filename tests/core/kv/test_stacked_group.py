@@ -16,7 +16,7 @@ from phyla.kv import Explicit, LayerSpec, LayerState, Plane
 from phyla.kv.group import Group, LoopGroup
 from phyla.kv.plain import create_plain
 from phyla.kv.row_state import TARGET, RowState
-from phyla.kv.stacked.buckets import Buckets, seats_for
+from phyla.kv.stacked.buckets import Buckets
 from phyla.kv.stacked.group import StackedGroup
 from phyla.kv.stacked.seating import Seating
 from phyla.testing.bits import as_bytes, assert_close
@@ -124,7 +124,7 @@ class Twins:
         expected = 0
         for bay in self.stacked.bays:
             capacity, num_seats = bay.seating.capacity, bay.seating.num_seats
-            assert num_seats == seats_for(bay.num_rows)
+            assert num_seats == SMALL.seats_for(bay.num_rows)
             assert max(bay.num_tokens) <= capacity
             ring = min(capacity, 4 + bay.seating.room)
             expected += num_seats * (BYTES_PER_COLUMN * (capacity + ring) + FOLDED_BYTES)
@@ -204,6 +204,14 @@ def test_a_row_that_leaves_lets_the_bay_shrink_before_the_next_step() -> None:
     group = seated(10, 11, 12)
     group.stand(taken(group)[0])
     assert shapes(group) == [(48, 4, 2)]
+    group.prepare(1)
+    assert shapes(group) == [(48, 2, 2)]
+
+
+def test_seats_are_dead_only_where_steps_are_traced() -> None:
+    group = seated(10, 11, 12, buckets=Buckets(smallest=16, is_traced=lambda num_seats: num_seats < 4))
+    assert shapes(group) == [(48, 3, 3)]
+    group.stand(taken(group)[1])
     group.prepare(1)
     assert shapes(group) == [(48, 2, 2)]
 

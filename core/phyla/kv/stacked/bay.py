@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from phyla.kv.stacked.buckets import seats_for
-
 if TYPE_CHECKING:
     from phyla.kv.row_state import RowState
     from phyla.kv.stacked.seating import Seating
@@ -43,9 +41,5 @@ class Bay:
         return next((seat for seat, row in enumerate(self.seats) if row is None), None)
 
     def fits(self, width: int) -> bool:
-        """Whether every row has room for a step of so many positions, and no more seats are empty than must be."""
-        return (
-            seats_for(self.num_rows) == len(self.seats)
-            and width <= self.seating.room
-            and max(self.num_tokens) + width <= self.seating.capacity
-        )
+        """Whether every row has room for a step of so many positions."""
+        return width <= self.seating.room and max(self.num_tokens) + width <= self.seating.capacity

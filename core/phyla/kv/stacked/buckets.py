@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 ROOM_TOKENS = 32
@@ -12,9 +13,14 @@ MOST_DRAG = 2
 would make it pay for tokens that aren't its own."""
 
 
+def always(num_seats: int) -> bool:
+    """Every step is traced."""
+    return True
+
+
 @dataclass(frozen=True)
 class Buckets:
-    """Sizes in tokens."""
+    """Sizes of bays: capacities in tokens, and seats."""
 
     smallest: int = 256
     """Capacity of the smallest bay."""
@@ -22,6 +28,15 @@ class Buckets:
     step: int = 128
     """Between small ones; larger ones step by a quarter of the power of two below, so that at most a quarter is
     slack. A group attends over all columns, so short rows would feel a wider one."""
+
+    is_traced: Callable[[int], bool] = always
+    """Whether steps of so many seats are traced: only then are dead ones worth what it costs to compute them."""
+
+    def seats_for(self, num_rows: int) -> int:
+        """Seats of a bay: 1, 2, 4, 8, ... where steps are traced, so that a join or a leave often meets a shape that
+        was traced before; elsewhere no more than there are rows."""
+        padded = 1 << max(0, num_rows - 1).bit_length()
+        return padded if self.is_traced(padded) else num_rows
 
     def capacity_for(self, num_tokens: int) -> int:
         """The smallest capacity that holds so many."""
@@ -31,8 +46,3 @@ class Buckets:
     def drags_little(self, capacity: int, needed: int) -> bool:
         """Whether a row that needs so many tokens may sit in a bay of that capacity."""
         return capacity <= MOST_DRAG * max(needed, self.smallest)
-
-
-def seats_for(num_rows: int) -> int:
-    """Seats of a bay: 1, 2, 4, 8, ... A join or a leave then often meets a shape that was traced before."""
-    return 1 << max(0, num_rows - 1).bit_length()

@@ -11,7 +11,7 @@ import mlx.core as mx
 from phyla.kv.group import GroupName, looped, with_readers
 from phyla.kv.row_state import TARGET, RowState
 from phyla.kv.stacked.bay import Bay
-from phyla.kv.stacked.buckets import ROOM_TOKENS, Buckets, seats_for
+from phyla.kv.stacked.buckets import ROOM_TOKENS, Buckets
 from phyla.kv.stacked.joined import spans
 from phyla.kv.stacked.seating import Seating
 from phyla.kv.stacked.source import Seated
@@ -105,10 +105,10 @@ class StackedGroup:
                     self._vacate(bay, seat)
 
     def prepare(self, width: int) -> bool:
-        if not self._joining and all(bay.fits(width) for bay in self._bays):
+        if not self._joining and self._is_settled(width):
             return False
         self._joining = [row for row in self._joining if not self._takes_a_free_seat(row, width)]
-        if self._joining or not all(bay.fits(width) for bay in self._bays):
+        if self._joining or not self._is_settled(width):
             self._rearrange(width)
         return True
 
@@ -143,6 +143,13 @@ class StackedGroup:
             bay.seating.keep(kept)
             for seat, row in bay.taken():
                 row.note_kept(kept[seat])
+
+    def _is_settled(self, width: int) -> bool:
+        return all(self._can_stay(bay, width) for bay in self._bays)
+
+    def _can_stay(self, bay: Bay, width: int) -> bool:
+        """Whether its rows have room and no more seats are dead than must be."""
+        return bay.fits(width) and len(bay.seats) == self._buckets.seats_for(bay.num_rows)
 
     def _stays_resident(self, row: RowState) -> bool:
         """Let a row go that hadn't sat down yet; whether it was one."""
@@ -218,10 +225,10 @@ class StackedGroup:
         """The bay that holds exactly these rows and can go on doing so."""
         bay = together[0].bay
         is_same = bay is not None and all(one.bay is bay for one in together) and bay.num_rows == len(together)
-        return bay if bay is not None and is_same and bay.fits(width) else None
+        return bay if bay is not None and is_same and self._can_stay(bay, width) else None
 
     def _new_bay(self, capacity: int, together: Sequence[_Place], room: int) -> Bay:
-        dead = [None] * (seats_for(len(together)) - len(together))
+        dead = [None] * (self._buckets.seats_for(len(together)) - len(together))
         seating = Seating(capacity, [*(one.num_tokens for one in together), *dead], room, self._strategies)
         return Bay(seating, [*(one.row for one in together), *dead])
 

@@ -210,10 +210,14 @@ class KeyValueStackReader:
     def attend(self, queries: mx.array, mask: Mask, num_real: NumReal, sinks: mx.array | None = None) -> mx.array:
         stack = self._stack
         keys, values = stack.evaluate()
+        reach = stack.seating.reach(queries.shape[2], stack.num_columns)
+        if reach < stack.num_columns:
+            keys, values = keys[:, :, :reach], values[:, :, :reach]
         visible = stack.seating.visible(
             mask,
             queries.shape[2],
             stack.num_columns,
+            reach,
             num_real=num_real,
             includes_step=self._includes_step,
             window=stack.layer.window,

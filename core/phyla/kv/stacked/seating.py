@@ -14,6 +14,9 @@ from phyla.kv.stacked.buckets import ROOM_TOKENS
 if TYPE_CHECKING:
     from phyla.backend.strategy import Strategies
 
+REACH_STEP = 64
+"""Columns by which what a step looks at grows: few shapes for the kernels, and little that nobody needs."""
+
 
 class Seating:
     """Tokens per seat, and the arrays that follow from them, made once per step and not once per layer.
@@ -43,6 +46,7 @@ class Seating:
         self.is_taken = [held is not None for held in num_tokens]
         self._window_starts: list[int] | None = None
         self._derived: dict[object, mx.array] = {}
+        self._is_followed = False
 
     @property
     def num_seats(self) -> int:
@@ -56,10 +60,22 @@ class Seating:
     def follow(self, starts: mx.array) -> None:
         """Derive everything from this (B,) array until `unfollow`: a traced step's own input."""
         self._derived = {"starts": starts}
+        self._is_followed = True
 
     def unfollow(self) -> None:
         """The step is traced: forget its arrays, which have no numbers."""
         self._derived = {}
+        self._is_followed = False
+
+    def reach(self, width: int, num_columns: int) -> int:
+        """Columns, from the front, that a step of so many positions may look at: as far as the longest row.
+
+        All of them in a traced step: its shapes can't follow its rows.
+        """
+        if self._is_followed:
+            return num_columns
+        longest = max(self.num_tokens) + width
+        return min(num_columns, -(-longest // REACH_STEP) * REACH_STEP)
 
     def place(self, seat: int, num_tokens: int | None) -> None:
         """The seat is taken by a row of so many tokens, or is dead from now on (None)."""
@@ -98,18 +114,20 @@ class Seating:
         mask: Mask,
         width: int,
         num_columns: int,
+        reach: int,
         *,
         num_real: Sequence[int],
         includes_step: bool,
         window: int | None,
         wraps: bool,
     ) -> mx.array:
-        """(B, 1, L, S) booleans: the columns that each position of a step may see.
+        """(B, 1, L, S) booleans: the columns that each position of a step may see, S being `reach`.
 
         Args:
             mask: what it may see by position.
             width: of the step, L.
-            num_columns: of the buffer, S.
+            num_columns: of the buffer.
+            reach: columns that are looked at.
             num_real: positions per seat that the step stores.
             includes_step: whether this step's tokens are stored already.
             window: tokens that the buffer promises to hold, or None for all.
@@ -121,7 +139,7 @@ class Seating:
         def make() -> mx.array:
             queries = self._positions(width)
             newest = queries[:, -1:] if includes_step else self.starts[:, None] - 1
-            keys = mx.arange(num_columns, dtype=mx.int32)[None]
+            keys = mx.arange(reach, dtype=mx.int32)[None]
             if wraps:
                 # `%` has the sign of its divisor: this is a distance, backwards from the newest.
                 keys = newest - (newest - keys) % num_columns
@@ -136,7 +154,7 @@ class Seating:
             return allowed[:, None]
 
         if isinstance(mask, Causal | Windowed):
-            return self._made(("visible", mask, width, num_columns, includes_step, wraps), make)
+            return self._made(("visible", mask, width, num_columns, reach, includes_step, wraps), make)
         return make()
 
     def _positions(self, width: int) -> mx.array:
