@@ -13,7 +13,7 @@ from phyla.engine.drafting import Drafting
 from phyla.engine.engine import EngineSpec, Loaded
 from phyla.engine.fast_route import FastRoute
 from phyla.engine.forwarding import check_can_compile
-from phyla.engine.grouping import shared_group, shares_steps
+from phyla.engine.grouping import Grouping, shares_steps
 from phyla.engine.indexed_reuse import IndexedReuse, WantedSet
 from phyla.engine.memory import USABLE_SHARE, FitEquation
 from phyla.engine.pressure import PRESSURE_SHARE, Pressure
@@ -60,7 +60,7 @@ def engine_spec(
 
     def load() -> Loaded:
         # Before the weights: what can't be honoured is refused at once.
-        shared_group(chosen.group, layout, new_state(), plan.strategies)
+        Grouping(chosen.group, plan.strategies, chosen.batch).group(layout, new_state())
         check_can_compile(plan.compiled_decode, layout, new_state())
         drafter = _bound(parts.loadable_drafter())
         binding = parts.bind()

@@ -268,6 +268,7 @@ class Engine:
             no_pipeline=settings.no_pipeline,
             vectorised_sampling=settings.vectorised_sampling,
             group=settings.group,
+            most_rows=settings.batch,
             fast=spec.fast,
             sync_first_token=spec.trace.sync,
             memory_limit_bytes=settings.memory_budget,

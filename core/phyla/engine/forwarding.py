@@ -6,13 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from phyla.engine.compiled_step import CompiledCounts, CompiledSteps
-from phyla.engine.grouping import GroupOption, shared_group, why_not_stacked
+from phyla.engine.grouping import Grouping, GroupOption, why_not_stacked
 from phyla.engine.party import Party
 from phyla.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import mlx.core as mx
 
     from phyla.engine.fast_route import CompiledOption, FastRoute
@@ -45,17 +43,21 @@ class Forwarding:
         binding: the model.
         fast: how shared steps compute; None: the plainest way.
         group: how rows that share steps are stored.
+        most_rows: that ever share a step.
     """
 
-    def __init__(self, binding: ModelBinding, fast: FastRoute | None, group: GroupOption) -> None:
+    def __init__(
+        self, binding: ModelBinding, fast: FastRoute | None, group: GroupOption = "auto", most_rows: int = 8
+    ) -> None:
         self._binding = binding
-        self._group = group
-        self._strategies = None if fast is None else fast.strategies
+        self._grouping = Grouping(group, most_rows=most_rows)
         self._compiled: CompiledSteps | None = None
-        self._is_traced: Callable[[int], bool] | None = None
         if fast is not None:
-            self._is_traced = partial(fast.compiles, binding.facts)
-            self._compiled = CompiledSteps(binding, self._is_traced, fast.room_bytes)
+            is_traced = partial(fast.compiles, binding.facts)
+            # Steps that are to be traced whatever was measured need buffers to be traced over.
+            option = "stacked" if group == "auto" and fast.compiled_decode == "on" else group
+            self._grouping = Grouping(option, fast.strategies, most_rows, is_traced)
+            self._compiled = CompiledSteps(binding, is_traced, fast.room_bytes)
 
     @property
     def compiled_counts(self) -> CompiledCounts:
@@ -65,8 +67,7 @@ class Forwarding:
 
     def shared_party(self, like: RowState) -> Party:
         """An empty common group for rows like this resident one."""
-        layout = self._binding.facts.layout
-        return Party(shared_group(self._group, layout, like, self._strategies, self._is_traced))
+        return Party(self._grouping.group(self._binding.facts.layout, like))
 
     def logits(self, step: StepInput, party: Party) -> mx.array:
         """(B, V) logits of a decode step; nothing is evaluated unless a trace has to be tried."""

@@ -16,11 +16,17 @@ from phyla.kv.group_geometry import append_geometry, attention_geometry, usable_
 from phyla.kv.layer_spec import FULL, SLIDING
 
 if TYPE_CHECKING:
+    from phyla.kv.layer_spec import LayerSpec, Layout
     from phyla.model.facts import ModelFacts
     from phyla.model.load_options import WeightForm
 
 TYPICAL_STORED = 1024
 """Columns of a seat that the plan's lines speak of; a group looks its own number up."""
+
+
+def typical_attending(layout: Layout) -> LayerSpec | None:
+    """A layer that stands for all that attend to keys and values; None if there is none."""
+    return next((one for one in layout if one.owns_state and one.kind in (FULL, SLIDING)), None)
 
 
 def decode_geometry(facts: ModelFacts, rows: int) -> DecodeGeometry:
@@ -60,7 +66,7 @@ def typical_choices(
 ) -> Mapping[Operation, Chosen]:
     """What a step of so many rows with some thousand columns computes with; for people."""
     chosen: dict[Operation, Chosen] = {}
-    attending = next((one for one in facts.layout if one.owns_state and one.kind in (FULL, SLIDING)), None)
+    attending = typical_attending(facts.layout)
     if attending is not None:
         stored = min(TYPICAL_STORED, facts.context_limit)
         by_attention = attention_geometry(attending, rows, stored)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from phyla.engine.geometry import TYPICAL_STORED, typical_attending
 from phyla.errors import UsageError
 from phyla.kv.group import LoopGroup
+from phyla.kv.group_geometry import attention_geometry, usable_attention
 from phyla.kv.row_state import TARGET
 
 if TYPE_CHECKING:
@@ -20,36 +23,49 @@ if TYPE_CHECKING:
 GroupOption = Literal["auto", "loop", "stacked"]
 
 
-def shared_group(
-    option: GroupOption,
-    layout: Layout,
-    row: RowState,
-    strategies: Strategies | None = None,
-    is_traced: Callable[[int], bool] | None = None,
-) -> Group:
-    """An empty group for rows like this one: stacked unless a layer can't be, or the loop was asked for.
+@dataclass(frozen=True)
+class Grouping:
+    """What decides about the common group."""
 
-    Args:
-        option: `auto` falls back to the loop.
-        layout: the target's layers.
-        row: resident.
-        strategies: what a stacked group chooses its ways of computing by.
-        is_traced: whether steps of so many seats are; None: as if all were.
+    option: GroupOption = "auto"
+    strategies: Strategies | None = None
+    """What a stacked group chooses its ways of computing by, and whether the loop is faster than all of them."""
 
-    Raises:
-        UsageError: stacking was asked for and can't be.
-    """
-    asks_for_loop = strategies is not None and strategies.forced.get("attention") == "loop"
-    reason = "--strategy attention=loop asks for the loop." if asks_for_loop else why_not_stacked(layout, row)
-    if option == "stacked" and reason is not None:
-        raise UsageError(f"--group stacked can't run here: {reason} Use --group auto or loop.")
-    if option == "loop" or reason is not None:
-        return LoopGroup(layout)
-    from phyla.kv.stacked.buckets import Buckets
-    from phyla.kv.stacked.group import StackedGroup
+    most_rows: int = 8
+    """That ever share a step."""
 
-    buckets = Buckets() if is_traced is None else Buckets(is_traced=is_traced)
-    return StackedGroup(layout, buckets=buckets, strategies=strategies)
+    is_traced: Callable[[int], bool] | None = None
+    """Whether steps of so many seats are; None: as if all were."""
+
+    def group(self, layout: Layout, row: RowState) -> Group:
+        """An empty group for rows like this resident one: `auto` stacks them if it can and nothing says not to.
+
+        Raises:
+            UsageError: stacking was asked for and can't be.
+        """
+        reason = self._asks_for_loop(layout) or why_not_stacked(layout, row)
+        if self.option == "stacked" and reason is not None:
+            raise UsageError(f"--group stacked can't run here: {reason} Use --group auto or loop.")
+        if self.option == "loop" or reason is not None:
+            return LoopGroup(layout)
+        from phyla.kv.stacked.buckets import Buckets
+        from phyla.kv.stacked.group import StackedGroup
+
+        buckets = Buckets() if self.is_traced is None else Buckets(is_traced=self.is_traced)
+        return StackedGroup(layout, buckets=buckets, strategies=self.strategies)
+
+    def _asks_for_loop(self, layout: Layout) -> str | None:
+        """A strategy that was forced, or measured where the choice is open, as a sentence."""
+        attending = typical_attending(layout)
+        if self.strategies is None or attending is None:
+            return None
+        if self.strategies.forced.get("attention") == "loop":
+            return "--strategy attention=loop asks for the loop."
+        geometry = attention_geometry(attending, self.most_rows, TYPICAL_STORED)
+        usable = usable_attention(is_capped=attending.softcap is not None, is_stacked=False)
+        chosen = self.strategies.choose(geometry, usable)
+        is_open = self.option == "auto" and chosen.name == "loop"
+        return f"the loop is faster: {chosen.reason}." if is_open else None
 
 
 def shares_steps(route: RouteOption, batch: int) -> bool:

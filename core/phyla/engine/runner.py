@@ -43,6 +43,9 @@ class RunnerOptions:
     no_pipeline: bool = False
     vectorised_sampling: bool = True
     group: GroupOption = "auto"
+    most_rows: int = 8
+    """That ever share a step."""
+
     fast: FastRoute | None = None
     """How shared steps compute; None: the plainest way."""
 
@@ -95,7 +98,7 @@ class Runner:
         self._shared: Party | None = None
         """The common group: made when rows first share steps, from what their states can do."""
 
-        self._forwarding = Forwarding(binding, options.fast, options.group)
+        self._forwarding = Forwarding(binding, options.fast, options.group, options.most_rows)
         self._num_steps = 0
         limit = options.memory_limit_bytes
         self._limit_before = None if limit is None else mx.set_memory_limit(limit)

@@ -9,14 +9,17 @@ from typing import Any
 
 import phyla
 import pytest
+from phyla.backend.strategy import Point, Strategies, shipped_table
 from phyla.engine.drafting import Drafting
 from phyla.engine.engine import EngineSpec, Loaded
+from phyla.engine.grouping import Grouping, GroupOption
 from phyla.errors import RefusedCombination, UsageError
+from phyla.kv.row_state import RowState
 from phyla.kv.stacked.group import StackedGroup
 from phyla.request import ConstraintSpec, Request, SamplingParams
 from phyla.testing.constraint import WordList
 from phyla.testing.drafting import ScriptedProvider
-from phyla.testing.engines import Heard, a_request, running, toy_spec
+from phyla.testing.engines import Heard, a_request, plain_state, running, toy_spec
 from phyla.testing.family import random_tokens
 from phyla.testing.row_equality import Joining
 from phyla.testing.tiny import tiny_checkpoint, tiny_config
@@ -163,3 +166,28 @@ def test_stacking_an_encoded_scheme_is_refused_before_weights_are_read(tmp_path:
     folder = tiny_checkpoint(tmp_path / "tiny", tiny_config("llama"))
     with pytest.raises(UsageError, match="layer 0 .full. brings no stacked form"):
         phyla.load(str(folder), group="stacked", kv_scheme="affine:8")
+
+
+def measured(fastest: str) -> Strategies:
+    """Tables in which this way of attending was the fastest."""
+    times = {name: 1.0 if name == fastest else 9.0 for name in ("grouped", "fused_mask", "loop")}
+    sizes = {"rows": 8, "stored": 1024, "heads": 4, "kv_heads": 2, "head_dim": 16}
+    return Strategies(replace(shipped_table("cpu"), points=(Point("attention", sizes, times),)))
+
+
+@pytest.mark.parametrize(
+    ("option", "fastest", "name"),
+    [
+        ("auto", "loop", "loop"),
+        ("auto", "grouped", "stacked"),
+        ("auto", "fused_mask", "stacked"),
+        ("stacked", "loop", "stacked"),
+        ("loop", "grouped", "loop"),
+    ],
+)
+def test_measured_tables_decide_between_loop_and_stacked_where_nobody_else_does(
+    option: GroupOption, fastest: str, name: str
+) -> None:
+    layout = toy_spec("FF").facts.layout
+    group = Grouping(option, measured(fastest)).group(layout, RowState.fresh(layout, plain_state))
+    assert group.name == name
