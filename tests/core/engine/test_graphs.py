@@ -49,7 +49,9 @@ def test_a_rows_graph_doesnt_grow_with_its_answer(layers: str) -> None:
             engine.submit(a_request(name, range(3, 3 + len(name)), num_tokens, SamplingParams(ignore_eos=True)))
         for name in lengths:
             log.wait(name)
-    assert weighing.num_edges["long"] <= weighing.num_edges["short"]
+    # Between two evaluations by name a layer may leave a view per step; one per token would be hundreds.
+    room = STEPS_PER_STATE_EVALUATION * len(layers)
+    assert weighing.num_edges["long"] <= weighing.num_edges["short"] + room
 
 
 @pytest.mark.parametrize(
