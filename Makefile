@@ -64,7 +64,6 @@ bench: $(VENV)/test.stamp
 	@$(BIN)/python -m benchmarks.starter_vs_mlx_lm
 	@$(BIN)/python -m benchmarks.prefix_starter
 	@$(BIN)/python -m benchmarks.kv_quality
-	@$(BIN)/python -m benchmarks.kv_quality --long
 	@$(BIN)/python -m benchmarks.server_cost
 	@$(BIN)/python -m benchmarks.server_starter
 	@$(BIN)/python -m benchmarks.tables

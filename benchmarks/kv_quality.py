@@ -17,8 +17,6 @@ SPECS = (
     "affine:4+fused",
     *(f"turboquant:{bits}" for bits in ("k8v8", "k8v4", "k8v3", "k8v2", "k5v3", "k4v3", "k4v2", "k2v3")),
 )
-LONG_SPECS = ("affine:8+fused", "turboquant:k8v3")
-"""What `--long` reads with: the two that pages declare bounds of."""
 
 
 def main() -> None:
@@ -29,14 +27,13 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=int, default=8192, help="how much of the text is read")
-    parser.add_argument("--long", action="store_true", help="only the schemes with a declared bound")
     options = parser.parse_args()
     manager = discover()
     settings = load_settings(manager.settings_sections(), env=os.environ)
     result = measure_kv_quality(
         str(fetch_starter(settings.section(ModelsSettings), print)),
         TEXT.read_text("utf-8"),
-        LONG_SPECS if options.long else SPECS,
+        SPECS,
         QualityOptions(options.tokens, progress=lambda num_read, num_tokens: print(num_read, "of", num_tokens)),
         manager,
         settings,
@@ -47,8 +44,7 @@ def main() -> None:
         **result,
         "model": "SmolLM2-135M-Instruct, Q4_1 (the starter)",
     }
-    arguments = f"--tokens {options.tokens}{' --long' if options.long else ''}"
-    write_result("kv_quality", arguments, named, suffix="long" if options.long else "")
+    write_result("kv_quality", f"--tokens {options.tokens}", named)
 
 
 if __name__ == "__main__":
