@@ -279,8 +279,10 @@ def test_listeners_hear_of_every_round_with_the_positions_it_computed():
 
     verified = [step for step in steps if isinstance(step, StepFinished) and step.kind == "verify"]
     report = heard.finished.usage.speculation
-    assert len([step for step in verified if step.num_tokens]) == report["rounds"]
-    assert sum(step.num_tokens for step in verified) == report["rounds"] + report["drafted"]
+    # The last token leaves no room for a draft, and a step that nobody proposed for is a plain one.
+    num_windows = report["rounds"] - 1
+    assert len(verified) == num_windows
+    assert sum(step.num_tokens for step in verified) == num_windows + report["drafted"]
 
 
 def test_the_trace_has_a_line_per_window(capsys):
@@ -289,8 +291,9 @@ def test_the_trace_has_a_line_per_window(capsys):
 
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert {line["event"] for line in lines} == {"verified"}
-    assert len(lines) == heard.finished.usage.speculation["rounds"]
-    assert [token for line in lines for token in line["emitted"]] == heard.ids
+    # The last token leaves no room for a draft, and a step that nobody proposed for is a plain one.
+    assert len(lines) == heard.finished.usage.speculation["rounds"] - 1
+    assert [token for line in lines for token in line["emitted"]] == heard.ids[:-1]
 
 
 def test_stats_add_up_the_rows_that_have_ended():
