@@ -134,14 +134,16 @@ def test_stats_count_what_was_reused(client):
     assert {"entries", "boundaries", "pinned", "published", "superseded", "oversized"} <= set(stats)
 
 
-def test_nothing_is_kept_where_the_cache_is_off(folder):
-    with serving(folder, prompt_cache=0) as client:
+def test_nothing_is_kept_where_the_cache_is_off_nor_batched_where_one_is_the_most(folder):
+    with serving(folder, prompt_cache=0, batch=1) as client:
         chat(client)
         again = chat(client)
-        stats = client.get("/stats", headers=ADMIN).json()["prompt_cache"]
+        stats = client.get("/stats", headers=ADMIN).json()
+        (listed,) = client.get("/v1/models", headers=ONE).json()["data"]
 
     assert cached(again) == 0
-    assert (stats["entries"], stats["max_bytes"]) == (0, 0)
+    assert (stats["prompt_cache"]["entries"], stats["prompt_cache"]["max_bytes"]) == (0, 0)
+    assert (stats["batch"]["mode"], stats["batch"]["batched"], listed["batch_mode"]) == ("off", False, "off")
 
 
 def test_the_next_turn_goes_on_from_the_answer(client):

@@ -134,7 +134,7 @@ class BrokenParser:
     def feed(self, text, special=False):
         raise ZeroDivisionError("secret")
 
-    def finish(self):
+    def finish(self, is_cut=False):
         return []
 
 
