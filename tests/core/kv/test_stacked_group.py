@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import mlx.core as mx
 import pytest
@@ -209,7 +209,7 @@ def test_a_row_that_leaves_lets_the_bay_shrink_before_the_next_step() -> None:
 
 
 def test_seats_are_dead_only_where_steps_are_traced() -> None:
-    group = seated(10, 11, 12, buckets=Buckets(smallest=16, is_traced=lambda num_seats: num_seats < 4))
+    group = seated(10, 11, 12, buckets=replace(SMALL, is_traced=lambda num_seats: num_seats < 4))
     assert shapes(group) == [(48, 3, 3)]
     group.stand(taken(group)[1])
     group.prepare(1)
