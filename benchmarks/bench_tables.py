@@ -26,8 +26,7 @@ def engine_rows(result: Result) -> list[str]:
     for case in cases:
         cells = [in_words(Case.parse(case["case"])), _rate(case["sides"]["phyla"])]
         if other:
-            low, high = case["ratio_interval_95"]
-            cells += [_rate(case["sides"][other]), f"{case['ratio']:.2f}x ({low:.2f} to {high:.2f})"]
+            cells += [_rate(case["sides"][other]), f"{case['ratio']:.2f}x ({_interval(case)})"]
         if has_share:
             share = case["sides"]["phyla"].get("bandwidth_share")
             cells.append("" if share is None else f"{share:.0%}")
@@ -65,3 +64,11 @@ def _rate(side: Mapping[str, Any]) -> str:
 
 def _line(cells: Sequence[str]) -> str:
     return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
+
+
+def _interval(case: Mapping[str, Any]) -> str:
+    """One pair has no spread that could tell how far its ratio may be off."""
+    if case["pairs"] < 2:
+        return "one pair"
+    low, high = case["ratio_interval_95"]
+    return f"{low:.2f} to {high:.2f}"

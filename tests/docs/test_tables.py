@@ -95,14 +95,14 @@ def test_the_checked_in_server_starts_in_time() -> None:
 
 def test_cases_of_the_engine_are_told_in_words() -> None:
     sides = {"phyla": {"tokens_per_second": 1325.4, "bandwidth_share": 0.618}, "mlx-lm": {"tokens_per_second": 520.0}}
-    compared = {"sides": sides, "against": "mlx-lm", "ratio": 2.549, "ratio_interval_95": [2.5, 2.6]}
-    read = {**compared, "sides": {name: {"tokens_per_second": 9.0} for name in sides}}
+    compared = {"sides": sides, "against": "mlx-lm", "ratio": 2.549, "ratio_interval_95": [2.5, 2.6], "pairs": 4}
+    read = {**compared, "pairs": 1, "sides": {name: {"tokens_per_second": 9.0} for name in sides}}
     cases = [{"case": "fast:tg@1x16384+7x200", **compared}, {"case": "pp@2x512", **read}]
     assert engine_rows({"cases": cases}) == [
         "| | Phyla | mlx-lm | ratio (95% interval) | of the bandwidth |",
         "| --- | --- | --- | --- | --- |",
         "| 1 row behind 16384 and 7 rows behind 200, fast | 1325 tok/s | 520 tok/s | 2.55x (2.50 to 2.60) | 62% |",
-        "| 2 rows read 512 | 9 tok/s | 9 tok/s | 2.55x (2.50 to 2.60) | |",
+        "| 2 rows read 512 | 9 tok/s | 9 tok/s | 2.55x (one pair) | |",
     ]
 
 

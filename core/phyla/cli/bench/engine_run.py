@@ -226,5 +226,5 @@ def _line(measured: Mapping[str, Any]) -> str:
     ratio = ""
     if "ratio" in measured:
         low, high = measured["ratio_interval_95"]
-        ratio = f", {measured['ratio']}x ({low} to {high})"
+        ratio = f", {measured['ratio']}x" + (f" ({low} to {high})" if measured["pairs"] > 1 else "")
     return f"{measured['case']}: {rates}{ratio}; {measured['pairs']} in {measured['seconds']:.0f} s"
