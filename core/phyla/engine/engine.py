@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 CLOSE_GRACE_SECONDS = 10.0
 """What cancelled rows get to end in once a drain has timed out."""
 
+LOADING_WAIT_SECONDS = 1.0
+"""After so long a start looks whether it was interrupted."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -110,7 +113,9 @@ class Engine:
         """
         try:
             self._thread.start()
-            self._is_loaded.wait()
+            # In pieces: a signal that comes just before a wait begins doesn't end it, and Ctrl-C would be lost.
+            while not self._is_loaded.wait(LOADING_WAIT_SECONDS):
+                pass
         except BaseException:
             # Ctrl-C: a process that ends under a thread which is inside MLX is aborted by its runtime.
             self.close(0.0)
