@@ -138,13 +138,13 @@ def main() -> None:
 def parts_of(sizes: Sizes, scratch: Path, result: dict[str, Any]) -> Iterator[tuple[str, Callable[[], None]]]:
     """Everything that is done, cheapest first."""
     right: list[dict[str, Any]] = result.setdefault("right", [])
-    yield "strategies against one row after the other", lambda: right.extend(compared_kernels(sizes.kernels[0]))
+    yield "strategies against one row after the other", lambda: note(right, compared_kernels(sizes.kernels[0]))
     for geometry in sizes.equal:
         for dtype in ("float32", "bfloat16"):
             for force in ("attention=grouped", "attention=fused_mask,append=slices"):
                 yield (
                     f"traced steps, {geometry} {dtype} {force}",
-                    lambda one=(geometry, dtype, force): right.extend(compared_steps(*one, scratch)),  # type: ignore[misc]
+                    lambda one=(geometry, dtype, force): note(right, compared_steps(*one, scratch)),  # type: ignore[misc]
                 )
     yield "kernels", lambda: result.update(table=measured_table(sizes).as_json())
     reference, long, short = sizes.company
@@ -154,6 +154,14 @@ def parts_of(sizes: Sizes, scratch: Path, result: dict[str, Any]) -> Iterator[tu
             f"steps of {model}, {weights}, {force}",
             lambda one=(model, weights, force): timed_steps(*one, sizes, scratch, result),  # type: ignore[misc]
         )
+
+
+def note(right: list[dict[str, Any]], comparisons: Iterator[dict[str, Any]]) -> None:
+    """Take comparisons as they come. Each is named as it ends: a GPU's first use of a kernel can take seconds, and a
+    run that is cut short should say where."""
+    for one in comparisons:
+        right.append(one)
+        print(f"          {'right' if one['passed'] else 'WRONG'}: {one['what']}", flush=True)
 
 
 def compared_kernels(shape: KernelShape) -> Iterator[dict[str, Any]]:
