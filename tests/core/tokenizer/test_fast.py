@@ -208,14 +208,14 @@ def test_a_definition_with_truncation_does_not_cut_prompts() -> None:
 @pytest.mark.parametrize("class_name", ["TokenizersBackend", "NoSuchTokenizer", "LlamaTokenizerFast"])
 def test_the_class_that_a_config_names_does_not_matter(tmp_path: Path, class_name: str) -> None:
     (tmp_path / "tokenizer.json").write_text(BUILT["byte-level"].to_str())
-    tokenizer = open_tokenizer(tmp_path, "tiny", {**CONFIG, "tokenizer_class": class_name})
+    tokenizer = open_tokenizer(tmp_path, "tiny", {**CONFIG, "tokenizer_class": class_name}, 512)
     assert tokenizer.encode("Paris") == OURS["byte-level"].encode("Paris")
 
 
 def test_named_tokens_may_be_objects_or_sit_in_the_older_file(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(BUILT["byte-level"].to_str())
     (tmp_path / "special_tokens_map.json").write_text(json.dumps({"bos_token": {"content": "<s>"}}))
-    tokenizer = open_tokenizer(tmp_path, "tiny", {"eos_token": {"content": "<|im_end|>"}})
+    tokenizer = open_tokenizer(tmp_path, "tiny", {"eos_token": {"content": "<|im_end|>"}}, 512)
     spellings = tokenizer.special_spellings
     assert (tokenizer.bos_id, tokenizer.eos_ids) == (spellings["<s>"], frozenset([spellings["<|im_end|>"]]))
 
@@ -227,7 +227,7 @@ def test_vocabulary_files_without_a_definition_are_converted(tmp_path: Path) -> 
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
     config = {"tokenizer_class": "GPT2Tokenizer", "eos_token": "<|endoftext|>"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    tokenizer = open_tokenizer(tmp_path, "tiny", config)
+    tokenizer = open_tokenizer(tmp_path, "tiny", config, 512)
     assert tokenizer.encode("The capital") == OURS["byte-level"].encode("The capital")
 
 
