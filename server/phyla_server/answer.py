@@ -64,8 +64,9 @@ class Answer:
         return self._note([*pieces, *self._parser.finish(is_cut)])
 
     def finish_reason(self, event: Finished) -> str:
-        """Calls come before everything, unless the cap cut one short: its arguments are no JSON then."""
-        if self.calls and (event.reason != "length" or all(call.is_complete for call in self.calls)):
+        """Whole calls come before everything, unless the cap cut another short: its arguments are no JSON then."""
+        whole = [call.is_complete for call in self.calls]
+        if any(whole) and (event.reason != "length" or all(whole)):
             return "tool_calls"
         return "length" if event.reason == "length" else "stop"
 

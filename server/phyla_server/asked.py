@@ -44,7 +44,8 @@ class Unenforced:
         """The Warning header of the answer."""
         reason = " ".join(self.reason.split())[:MAX_REASON_CHARS]
         text = f"grammar not enforced: {reason} - {consequence}"
-        return {"warning": text.encode("ascii", "replace").decode()}
+        # A header takes printable ASCII only: a control character ends the connection without an answer.
+        return {"warning": "".join(char if " " <= char <= "~" else "?" for char in text)}
 
 
 def with_wish(

@@ -22,6 +22,12 @@ def read_text_logprobs(fields: Fields) -> int | None:
     return fields.integer("logprobs", least=0, most=MAX_TOP)
 
 
+def with_text_logprobs(fields: Fields) -> dict[str, Any]:
+    """The body with that count as chat's two fields."""
+    num_top = read_text_logprobs(fields)
+    return {**fields.body, "logprobs": num_top is not None, "top_logprobs": num_top or -1}
+
+
 class LogprobsShape:
     """Renders tokens for one request."""
 
@@ -37,7 +43,9 @@ class LogprobsShape:
         return {"content": [self._entry(token) for token in tokens if token.logprobs is not None], "refusal": None}
 
     def text(self, tokens: Sequence[Token], offset: int) -> dict[str, Any]:
-        """The completions form. `offset`: characters of text before these tokens."""
+        """The completions form, which the peer doesn't have. `offset`: characters of text before these tokens."""
+        if self._is_peer:
+            return self.chat(tokens)
         known = [(token, token.logprobs) for token in tokens if token.logprobs is not None]
         spellings = [self._spelling(token.token_id) for token, _ in known]
         offsets = [offset + sum(map(len, spellings[:index])) for index in range(len(spellings))]

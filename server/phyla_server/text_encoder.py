@@ -146,7 +146,7 @@ class TextChunks:
             return None
         self._unsaid[index] = []
         block = self._shape.logprobs.text(tokens, self._offsets[index])
-        self._offsets[index] += sum(map(len, block["tokens"]))
+        self._offsets[index] += sum(map(len, block.get("tokens", ())))
         return block
 
 

@@ -20,7 +20,7 @@ from phyla_server.ending_fields import read_max_tokens, read_stop
 from phyla_server.errors import bad_request
 from phyla_server.fields import Fields
 from phyla_server.incoming import Incoming
-from phyla_server.logprobs import LogprobsShape, read_text_logprobs
+from phyla_server.logprobs import MAX_TOP, MAX_TOP_PEER, LogprobsShape, with_text_logprobs
 from phyla_server.served import ServedModel
 from phyla_server.serving import Serving
 from phyla_server.text_encoder import TextShape
@@ -53,7 +53,15 @@ def prepare_text(serving: Serving, incoming: Incoming, unenforced: Unenforced | 
     fields = Fields(parse_object(incoming.raw))
     require_base_model(fields)
     model = serving.model
-    num_logprobs = read_text_logprobs(fields)
+    is_peer = serving.settings.compat == "mlx-lm"
+    sampling = resolve_sampling(
+        fields.body if is_peer else with_text_logprobs(fields),
+        serving.defaults,
+        vocab_size=model.facts.vocab_size,
+        xtc_special_ids=model.xtc_special_ids,
+        most_top_logprobs=MAX_TOP_PEER if is_peer else MAX_TOP,
+    )
+    num_logprobs = sampling.num_logprobs
     echo = fields.flag("echo") or False
     _refuse_unsupported(fields, num_logprobs, echo)
     prompts = [_render(model, prompt) for prompt in _prompts(fields.body.get("prompt"))]
@@ -63,12 +71,7 @@ def prepare_text(serving: Serving, incoming: Incoming, unenforced: Unenforced | 
     common = Request(
         request_id=completion_id,
         rendered=prompts[0],
-        sampling=resolve_sampling(
-            {**fields.body, "logprobs": num_logprobs is not None, "top_logprobs": num_logprobs or -1},
-            serving.defaults,
-            vocab_size=model.facts.vocab_size,
-            xtc_special_ids=model.xtc_special_ids,
-        ),
+        sampling=sampling,
         max_tokens=read_max_tokens(fields),
         stop=read_stop(fields),
         num_samples=num_samples,
@@ -92,7 +95,9 @@ def prepare_text(serving: Serving, incoming: Incoming, unenforced: Unenforced | 
         model_id=model.model_id,
         first_index={request.request_id: index * num_samples for index, request in enumerate(requests)},
         echoes=[_spelt(model, rendered) if echo else "" for rendered in prompts for _ in range(num_samples)],
-        logprobs=None if num_logprobs is None else LogprobsShape(model.tokenizer, num_top=num_logprobs),
+        logprobs=None
+        if num_logprobs is None
+        else LogprobsShape(model.tokenizer, num_top=num_logprobs, is_peer=is_peer),
         include_usage=read_include_usage(fields),
         gives_ids=why_no_text(model.tokenizer) is not None,
     )

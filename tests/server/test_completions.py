@@ -79,6 +79,15 @@ def test_what_cannot_be_done_is_refused(serve, body):
     assert next(iter(body)) in response.json()["error"]["message"]
 
 
+def test_the_peers_logprobs_are_those_of_chat(serve):
+    running = serve(compat="mlx-lm")
+
+    entry = running.complete(top_logprobs=2, max_tokens=2).json()["choices"][0]["logprobs"]["content"][0]
+
+    assert set(entry) == {"id", "token", "logprob", "top_logprobs"}
+    assert running.complete(top_logprobs=12, max_tokens=2).status_code == 400
+
+
 def test_logprobs_have_the_older_shape_whole_and_streamed(serve):
     running = serve("Hello there, friend.")
 

@@ -213,6 +213,12 @@ def test_fallback_asks_in_words_and_warns(serve):
     assert "warning" not in plain.headers
 
 
+def test_a_reason_with_control_characters_is_a_header_all_the_same(serve):
+    response = serve(structured_fallback="warn").chat(guided_grammar="\u0000", max_tokens=2)
+    assert response.status_code == 200
+    assert response.headers["warning"].startswith("grammar not enforced: ")
+
+
 def test_what_can_be_enforced_is_enforced_under_fallback(serve):
     response = serve(structured_fallback="warn").chat(guided_choice=["yes", "no"])
     assert content(response) in ("yes", "no")

@@ -94,6 +94,14 @@ def test_a_call_that_the_cap_cuts_short_ends_by_length(serve):
     assert choice["finish_reason"] == "length"
 
 
+def test_a_call_whose_arguments_are_no_json_is_not_told_as_a_whole_one(serve):
+    running = serve("""<tool_call>{"name": "weather", "arguments": {"city": 'x'}}</tool_call>""", parser="hermes")
+
+    choice = running.chat(tools=TOOLS).json()["choices"][0]
+
+    assert choice["finish_reason"] == "stop"
+
+
 def test_markup_without_tools_is_text(serve):
     choice = serve("Use `<tool_call>` to call.", parser="hermes").chat().json()["choices"][0]
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+
 from phyla.engine.records import RequestFinished
 from phyla.engine.row import Row
 from phyla.errors import PhylaError
 from phyla.request import Failed, Finished, Request, Usage
+
+_log = logging.getLogger(__name__)
 
 
 def usage_of(row: Row, now: float) -> Usage:
@@ -46,6 +50,7 @@ def failed(request_id: str, sample: int, error: Exception) -> Failed:
     if isinstance(error, MemoryError):
         message = "There isn't enough memory for this request. Shorten it, or set --kv-budget so that requests wait."
         return Failed(request_id, message, "GenerationFailed", sample)
+    _log.debug("Request %s failed.", request_id, exc_info=error)
     return Failed(request_id, f"The request's computation failed ({type(error).__name__}).", "GenerationFailed", sample)
 
 

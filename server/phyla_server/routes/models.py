@@ -53,6 +53,7 @@ def model_objects(serving: Serving) -> Sequence[Mapping[str, Any]]:
     """The served model first. Not on the event loop: the first time, its template is asked what it renders."""
     model, facts, chosen = serving.model, serving.model.facts, serving.all_settings.section(SamplingSettings)
     generation = facts.sampling_defaults
+    top_k = _first(chosen.top_k, generation.get("top_k"))
     capabilities = {
         "chat_completions": model.chats,
         "text_completions": True,
@@ -81,7 +82,7 @@ def model_objects(serving: Serving) -> Sequence[Mapping[str, Any]]:
         "gen_defaults": {
             "temperature": _first(chosen.temperature, generation.get("temperature")),
             "top_p": _first(chosen.top_p, generation.get("top_p")),
-            "top_k": _first(chosen.top_k, generation.get("top_k")),
+            "top_k": None if top_k is None else int(top_k),
         },
     }
     return [served]
