@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from phyla.draft.json_schema import Enforceable, check_schema
 from phyla.kv.scheme import SUPPORTED, Support, refused
@@ -66,9 +68,38 @@ def supports(spec: ConstraintSpec) -> Support:
 
 def _schema(source: str) -> Support:
     support = check_schema(source, ENFORCEABLE)
-    if support and UNSPELLABLE.search(json.dumps(json.loads(source))):
+    if not support:
+        return support
+    schema = json.loads(source)
+    if UNSPELLABLE.search(json.dumps(schema)):
         return refused(f"it has a string with a control character, and {NAME} can't spell one.")
-    return support
+    rounded = next((number for number in _integers(schema) if not _is_float(number)), None)
+    if rounded is not None:
+        return refused(f"it has the integer {_shortened(rounded)}, which {NAME} would round to a 64-bit float.")
+    return SUPPORTED
+
+
+def _integers(value: Any) -> Iterator[int]:
+    if isinstance(value, int) and not isinstance(value, bool):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _integers(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _integers(one)
+
+
+def _is_float(number: int) -> bool:
+    try:
+        return int(float(number)) == number
+    except OverflowError:
+        return False
+
+
+def _shortened(number: int) -> str:
+    digits = str(number)
+    return digits if len(digits) <= 24 else f"{digits[:20]}... of {len(digits)} digits"
 
 
 def _choice(source: str) -> Support:

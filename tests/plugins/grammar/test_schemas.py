@@ -14,7 +14,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from phyla.errors import ConstraintError
 from phyla.request import ConstraintSpec
@@ -154,6 +154,7 @@ def test_what_is_accepted_is_valid(compiler_of, engine, schema, value):
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(schema=schemas(), seed=st.integers(0, 1 << 30))
+@example(schema={"enum": [(1 << 53) + 1]}, seed=0)
 def test_what_a_random_model_writes_is_valid(compiler_of, engine, schema, seed):
     spec = ConstraintSpec("json_schema", json.dumps(schema, ensure_ascii=False))
     try:
