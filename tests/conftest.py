@@ -12,8 +12,8 @@ from phyla.backend.compile_folder import use_private_compile_folder
 
 BLAS_THREADS = 2
 
-# The same examples in every run: a change fails its own tests, not those of the next one. `--hypothesis-profile explore`
-# looks further.
+# The same examples in every run: a change fails its own tests, not those of the next one.
+# `--hypothesis-profile explore` looks further.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("phyla", settings.get_profile("explore"), derandomize=True)
 settings.load_profile("phyla")
