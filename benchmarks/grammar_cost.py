@@ -23,7 +23,6 @@ from typing import Any
 import phyla
 from phyla.errors import ConstraintError
 from phyla.request import ConstraintSpec
-from phyla.sampling.token_mask import allows
 
 from benchmarks.measurement import interval_95, versions, write_result
 
@@ -113,6 +112,9 @@ def masks(engine: str, num_schemas: int) -> dict[str, Any]:
 
 
 def mask_times(matcher: Any, ids: Sequence[int]) -> Iterator[float]:
+    # Not at the top: it brings mlx, which must not come before the fast BLAS.
+    from phyla.sampling.token_mask import allows
+
     for token_id in ids:
         began = time.perf_counter()
         mask = matcher.mask()
