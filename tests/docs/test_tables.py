@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -125,5 +126,6 @@ def test_a_page_without_marks_stays_as_it_is() -> None:
 
 
 def test_results_hold_no_paths_of_the_machine_they_were_made_on() -> None:
-    texts = [path.read_text("utf-8") for path in Path(RESULTS).glob("*.json")]
-    assert not any("/home/" in text or "/tmp/" in text or "/root/" in text for text in texts)
+    texts = {path.name: path.read_text("utf-8") for path in Path(RESULTS).glob("*.json")}
+    rooted = re.compile(r'(?:^|[\s"=])/\w')
+    assert [name for name, text in texts.items() if rooted.search(text)] == []

@@ -15,6 +15,7 @@ from typing import Any
 
 import rich_click as click
 
+from phyla.backend.blas import usable_cpus
 from phyla.errors import UsageError
 
 # Two-sided 95% points of Student's t by degrees of freedom.
@@ -37,7 +38,7 @@ def machine() -> dict[str, Any]:
     return {
         "system": platform.system(),
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": usable_cpus(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
     }
 
