@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from phyla.engine.compiled_step import CompiledCounts, CompiledSteps
@@ -53,7 +53,8 @@ class Forwarding:
         self._grouping = Grouping(group, most_rows=most_rows)
         self._compiled: CompiledSteps | None = None
         if fast is not None:
-            is_traced = partial(fast.compiles, binding.facts)
+            # Asked in every step, and a table's answer never changes.
+            is_traced = cache(partial(fast.compiles, binding.facts))
             # Steps that are to be traced whatever was measured need buffers to be traced over.
             option = "stacked" if group == "auto" and fast.compiled_decode == "on" else group
             self._grouping = Grouping(option, fast.strategies, most_rows, is_traced)
