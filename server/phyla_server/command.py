@@ -20,19 +20,17 @@ if TYPE_CHECKING:
 
     from phyla_server.http_server import HttpServer
 
-SWITCH_SECONDS = 0.0005
-"""The interpreter's default of 5 ms makes a 7 ms engine step 34 ms long beside one busy thread; this makes it 10.5."""
-
 
 def _serve(session: Session, settings: Settings, model: str | None) -> int:
     from phyla_server.access_log import start_logging
+    from phyla_server.interpreter import freeze_garbage, share_interpreter
     from phyla_server.keys import KeyRing
     from phyla_server.listening import open_listener
 
     own = settings.section(ServerSettings)
     keys = KeyRing.from_settings(own)
     _warn_about_keys(settings)
-    sys.setswitchinterval(SWITCH_SECONDS)
+    share_interpreter()
     start_logging(sys.stderr)
     with open_listener(own, keys) as listener:
         from phyla.library import load_with
@@ -44,9 +42,11 @@ def _serve(session: Session, settings: Settings, model: str | None) -> int:
         reference = chosen_model(session, settings, model)
         with load_with(reference, session.manager, settings) as loaded:
             loaded.constraints.warm_up()
+            loaded.renderer.warm_up()
             routes = [one.value for one in session.manager.routes(settings)]
             served = served_by(loaded, session.manager, settings)
             server = HttpServer(served, settings, keys, listener, plugin_routes=routes)
+            server.on_ready(freeze_garbage)
             server.on_ready(lambda: click.echo(ready_card(loaded.plan, settings, server.url)))
             _warn_about_memory(loaded.plan)
             return asyncio.run(_until_signalled(server))

@@ -81,12 +81,16 @@ class EngineLoop:
 
     def _take_mail(self) -> None:
         delivery = self._mailbox.collect()
-        for request in delivery.requests:
-            self._open[request.request_id] = _Open(request)
-            self._scheduler.enqueue(self._job(request))
-            self._count(num_submitted=1)
+        # Before any request: some were given the places of these in the queue.
         for request_id in delivery.cancelled:
             self._cancel(request_id)
+        for request in delivery.requests:
+            self._open[request.request_id] = _Open(request)
+            self._count(num_submitted=1)
+            if request.request_id in delivery.cancelled:
+                self._cancel(request.request_id)
+            else:
+                self._scheduler.enqueue(self._job(request))
         for work, future in delivery.calls:
             if future.set_running_or_notify_cancel():
                 try:

@@ -24,7 +24,7 @@ class Delivery:
 class Mailbox:
     """Thread-safe. Counts waiting requests, so that a full queue is known where the request arrives.
 
-    A request counts as waiting from `post` to `left_queue`, and as known until `gone`.
+    A request counts as waiting from `post` to `left_queue` or `cancel`, and as known until `gone`.
     """
 
     def __init__(self, max_waiting: int) -> None:
@@ -75,9 +75,10 @@ class Mailbox:
             self._condition.notify()
 
     def cancel(self, request_id: str) -> None:
-        """Leave word that a request isn't wanted any more; unknown ids pass."""
+        """Leave word that a request isn't wanted any more; unknown ids pass. Its place in the queue is free at once."""
         with self._condition:
             if request_id in self._known:
+                self._waiting.discard(request_id)
                 self._delivery.cancelled.append(request_id)
                 self._condition.notify()
 

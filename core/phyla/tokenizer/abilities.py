@@ -43,6 +43,17 @@ class TemplateAbilities:
         """
         self._render = render
 
+    def probe(self) -> None:
+        """Ask for everything now, so that no messages wait for it."""
+        _ = (
+            self.wants_parts,
+            self.renders_system,
+            self.renders_several_systems,
+            self.renders_late_system,
+            self.renders_users_in_a_row,
+            self.renders_tools,
+        )
+
     def fitted(self, messages: Sequence[Message]) -> list[Message]:
         """The messages as this template can render them; doesn't modify its argument."""
         fitted = [dict(message) for message in messages]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from phyla.errors import ContextOverflow, RequestError, TemplateError, TokenizerError
+from phyla.errors import ContextOverflow, PhylaError, RequestError, TemplateError, TokenizerError
 from phyla.request.rendered import Rendered
 from phyla.tokenizer.abilities import TemplateAbilities
 from phyla.tokenizer.absent import why_no_text
@@ -151,6 +152,17 @@ class PromptRenderer:
             if isinstance(token_id, bool) or not isinstance(token_id, int) or not 0 <= token_id < limit:
                 raise RequestError(f"{token_id!r:.40} isn't a token id of this model: they run from 0 to {limit - 1}.")
         return Rendered(ids=tuple(ids))
+
+    def warm_up(self) -> None:
+        """Start the processes that render and find out what the template can, so that no request waits for it."""
+        if self._sandbox is None or why_no_text(self._tokenizer) is not None:
+            return
+        message = {"role": "user", "content": "Hello"}
+        self._sandbox.warm_up(self._context([message]))
+        # What the template refuses, every request will be told.
+        with contextlib.suppress(PhylaError):
+            self.render_chat([message])
+            self._abilities.probe()
 
     def close(self) -> None:
         """End the processes that render. Safe to call twice."""

@@ -46,6 +46,7 @@ class TemplateSandbox:
     def __init__(self, template: str, limits: TemplateLimits | None = None, num_workers: int = 2) -> None:
         self._template = template
         self._limits = limits if limits is not None else TemplateLimits()
+        self._num_workers = num_workers
         self._idle: LifoQueue[KillableWorker] = LifoQueue()
         self._seats = BoundedSemaphore(num_workers)
         self._finalizer = weakref.finalize(self, _close_all, self._idle)
@@ -56,6 +57,27 @@ class TemplateSandbox:
         Raises:
             TemplateError: the template isn't valid, or all of it took longer than the limit.
         """
+        with self._seats:
+            return self._rendered(self._take(), contexts)
+
+    def warm_up(self, context: Mapping[str, Any]) -> None:
+        """Start every worker and render once in each, so that no request waits for it. Complaints are left to those."""
+        with contextlib.ExitStack() as seats:
+            workers: list[KillableWorker] = []
+            for _ in range(self._num_workers):
+                seats.enter_context(self._seats)
+                with contextlib.suppress(TemplateError):
+                    workers.append(self._take())
+            for worker in workers:
+                with contextlib.suppress(TemplateError):
+                    self._rendered(worker, [context])
+
+    def close(self) -> None:
+        """End the idle workers. Safe to call twice."""
+        _close_all(self._idle)
+
+    def _rendered(self, worker: KillableWorker, contexts: Sequence[Mapping[str, Any]]) -> list[RenderedText]:
+        """What this worker makes of them; it is idle afterwards, or dead."""
         request = {
             "template": self._template,
             "contexts": list(contexts),
@@ -64,23 +86,17 @@ class TemplateSandbox:
             "cpu_seconds": self._limits.seconds,
         }
         max_bytes = (self._limits.max_chars * len(contexts)) * _MAX_BYTES_PER_CHAR + 4096
-        with self._seats:
-            worker = self._take()
-            try:
-                answer = worker.ask(request, self._limits.seconds, max_bytes)
-            except BaseException as error:
-                worker.kill()
-                if isinstance(error, WorkerFailed):
-                    raise TemplateError(_blame(error)) from error
-                raise
-            self._idle.put(worker)
+        try:
+            answer = worker.ask(request, self._limits.seconds, max_bytes)
+        except BaseException as error:
+            worker.kill()
+            if isinstance(error, WorkerFailed):
+                raise TemplateError(_blame(error)) from error
+            raise
+        self._idle.put(worker)
         if "error" in answer:
             raise TemplateError(f"The chat template can't be used: {answer['error']}")
         return [RenderedText(result.get("text"), result.get("error")) for result in answer["results"]]
-
-    def close(self) -> None:
-        """End the idle workers. Safe to call twice."""
-        _close_all(self._idle)
 
     def _take(self) -> KillableWorker:
         with contextlib.suppress(Empty):

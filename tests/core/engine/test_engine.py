@@ -388,6 +388,21 @@ def test_ten_thousand_arrivals_are_served_or_refused() -> None:
     assert {one.text for one in heard} == {"A"}
 
 
+def test_who_stops_waiting_frees_a_place_at_once() -> None:
+    gate = threading.Event()
+    binding = scripted_binding(TOKENIZER, repeat([65]), lambda step: waited(gate))
+    names = [str(index) for index in range(200)]
+    with running(scripted_spec(binding, TOKENIZER, {"batch": 1, "queue": 2})) as (engine, log):
+        engine.submit(a_request("first", HELLO, 1))
+        for name in names:
+            engine.submit(a_request(name, HELLO, 1))
+            engine.cancel(name)
+        engine.submit(a_request("last", HELLO, 1))
+        gate.set()
+        assert {log.wait(name).finished.reason for name in names} == {"cancelled"}
+        assert (log.wait("first").text, log.wait("last").text) == ("A", "A")
+
+
 def test_one_id_cant_be_served_twice_at_once() -> None:
     gate = threading.Event()
     binding = scripted_binding(TOKENIZER, repeat([65]), lambda step: waited(gate))

@@ -479,6 +479,30 @@ def test_closing_ends_the_processes() -> None:
     renderer.close()
 
 
+def test_a_warm_renderer_starts_nothing_for_its_requests() -> None:
+    renderer = PromptRenderer(TOKENIZER, TEMPLATES["chatml"], num_workers=2)
+    renderer.warm_up()
+    assert renderer._sandbox is not None
+    workers = list(renderer._sandbox._idle.queue)
+    known = set(vars(renderer._abilities))
+
+    renderer.render_chat([USER, USER, {"role": "system", "content": "Be brief."}], tools=TOOLS)
+
+    assert len(workers) == 2
+    assert list(renderer._sandbox._idle.queue) == workers
+    assert set(vars(renderer._abilities)) == known
+    renderer.close()
+
+
+@pytest.mark.parametrize("template", [None, "{% if %}", "{{ raise_exception('never') }}"])
+def test_warming_up_leaves_complaints_to_requests(template: str | None) -> None:
+    renderer = PromptRenderer(TOKENIZER, template, num_workers=1)
+    renderer.warm_up()
+    with pytest.raises(TemplateError):
+        renderer.render_chat([USER])
+    renderer.close()
+
+
 ENDLESS = "{% for x in range(10**12) %}{% endfor %}"
 
 
