@@ -85,7 +85,7 @@ class Bench:
 
     def turns(self, seed: int, num_tokens: int) -> dict[str, float]:
         """Seconds to the first token of both turns of a conversation: the first is read whole, the second goes on."""
-        self._model.engine.flush_prefix_cache()
+        self._model.engine.clear_prefix_cache()
         opening = {"role": "user", "content": self._prose(seed, num_tokens)}
         first_prompt = self._chat(opening)
         first = self._timed(self._request(first_prompt, ANSWER_TOKENS))
@@ -102,7 +102,7 @@ class Bench:
 
     def sessions(self) -> dict[str, int]:
         """What ten sessions compute that arrive together with one system prompt."""
-        self._model.engine.flush_prefix_cache()
+        self._model.engine.clear_prefix_cache()
         system = {"role": "system", "content": self._prose(99, SYSTEM_TOKENS)}
         prompts = [
             self._chat(system, {"role": "user", "content": f"Session {index}: hello."}) for index in range(NUM_SESSIONS)

@@ -35,6 +35,7 @@ PhylaError
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable
 
 
@@ -175,3 +176,17 @@ class BackendError(PhylaError):
 
 class CodecError(PhylaError):
     """A cache file is damaged, foreign, or written under another identity."""
+
+
+def stack_of(error: BaseException) -> str:
+    """Where an error, and what caused it, was raised, for logs: without their messages, which may quote a prompt."""
+    lines: list[str] = []
+    chain: list[BaseException] = []
+    one: BaseException | None = error
+    while one is not None and one not in chain:
+        chain.append(one)
+        lines.append(f"{type(one).__module__}.{type(one).__qualname__}, raised at")
+        frames = traceback.extract_tb(one.__traceback__)
+        lines += [f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}' for frame in frames]
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+    return "\n".join(lines)

@@ -11,7 +11,9 @@ from typing import Any
 from phyla_server.errors import ApiError, bad_request
 
 MAX_NESTING = 128
-BODY_SECONDS = 60.0
+CLOSING = {"connection": "close"}
+"""For answers to a request that isn't read to its end."""
+
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 
@@ -20,11 +22,11 @@ class ClientGone(Exception):
     """The client closed the connection before its body was complete."""
 
 
-async def read_body(headers: Mapping[str, str], receive: Receive, max_bytes: int) -> bytes:
+async def read_body(headers: Mapping[str, str], receive: Receive, max_bytes: int, seconds: float) -> bytes:
     """The whole body, decompressed.
 
     Raises:
-        ApiError: 415 for another content type or encoding, 413 past `max_bytes`, 408 if it doesn't arrive in time.
+        ApiError: 415 for another content type or encoding, 413 past `max_bytes`, 408 if it isn't whole in `seconds`.
         ClientGone: it never arrived.
     """
     _check_content_type(headers.get("content-type", ""))
@@ -33,10 +35,10 @@ async def read_body(headers: Mapping[str, str], receive: Receive, max_bytes: int
         raise _too_large(max_bytes)
     inflate = _Inflater(headers.get("content-encoding", "identity"), max_bytes)
     try:
-        async with asyncio.timeout(BODY_SECONDS):
+        async with asyncio.timeout(seconds):
             return await _collect(receive, inflate, max_bytes)
     except TimeoutError as error:
-        raise ApiError(408, "the request body did not arrive in time") from error
+        raise ApiError(408, "the request body did not arrive in time", headers=CLOSING) from error
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
@@ -134,4 +136,4 @@ def _refuse_constant(name: str) -> float:
 
 
 def _too_large(max_bytes: int) -> ApiError:
-    return ApiError(413, f"the body is larger than {max_bytes} bytes", headers={"connection": "close"})
+    return ApiError(413, f"the body is larger than {max_bytes} bytes", headers=CLOSING)

@@ -22,7 +22,7 @@ from phyla_server.keys import Caller, KeyRing
 PUBLIC_PATHS = frozenset({"/health"})
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 HEADER_NAMES = re.compile(r"[A-Za-z0-9_-]+( *, *[A-Za-z0-9_-]+){0,63}")
-ALLOWED_METHODS = "GET, POST, DELETE, OPTIONS"
+ALLOWED_METHODS = "GET, HEAD, POST, DELETE, OPTIONS"
 ALLOWED_HEADERS = "authorization, content-type, x-api-key, x-request-id, x-session-affinity, session_id"
 
 
@@ -69,7 +69,7 @@ class Guard:
             if scope["method"] == "OPTIONS":
                 await exchange.preflight(headers.get("access-control-request-headers", ""))
             else:
-                await self._app(scope, receive, exchange.send)
+                await self._app(_as_get(scope), receive, exchange.send)
         except ApiError as error:
             await exchange.refuse(error)
         finally:
@@ -128,6 +128,15 @@ class _Exchange:
         headers += [(name.encode(), value.encode()) for name, value in error.headers.items()]
         await self.send({"type": "http.response.start", "status": error.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _as_get(scope: HTTPScope) -> HTTPScope:
+    """HEAD asks for what GET would say, without its body; that one is left out where the connection is written to."""
+    if scope["method"] != "HEAD":
+        return scope
+    as_get = scope.copy()
+    as_get["method"] = "GET"
+    return as_get
 
 
 def _request_id(headers: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
-from phyla.errors import PhylaError
+from phyla.errors import PhylaError, stack_of
 
 from phyla_server.body import ClientGone
 from phyla_server.encoder import dump
@@ -60,7 +60,9 @@ def _request_id(request: Handled) -> str:
 
 
 def _log_failure(request_id: str, error: Exception) -> None:
-    logging.getLogger("phyla.server").error("request %s failed", request_id, exc_info=error)
+    log = logging.getLogger("phyla.server")
+    log.error("request %s failed: %s", request_id, stack_of(error))
+    log.debug("request %s failed", request_id, exc_info=error)
 
 
 HANDLERS: dict[Any, Any] = {

@@ -15,6 +15,7 @@ from phyla import Settings
 from phyla.engine.front import Shutdown
 
 from phyla_server.app import create_app
+from phyla_server.connection import PatienceConfig
 from phyla_server.enforcing import Enforcing
 from phyla_server.generation import GenerationService
 from phyla_server.guard import GuardRules
@@ -116,9 +117,10 @@ class HttpServer:
             is_unix=is_unix,
             trusts_local_admin=is_unix or is_loopback(settings.host),
         )
-        return uvicorn.Config(
+        return PatienceConfig(
             create_app(serving, rules, self._plugin_routes),
-            http="h11",
+            head_seconds=settings.head_seconds,
+            body_seconds=settings.body_seconds,
             ws="none",
             lifespan="off",
             log_config=None,

@@ -25,7 +25,8 @@ class Incoming:
 async def receive(serving: Serving, request: Request[Any, Any, Any]) -> Incoming:
     """Read the body within the server's limits."""
     headers = {name.lower(): value for name, value in request.headers.items()}
-    raw = await read_body(headers, request.receive, serving.settings.max_body_bytes)
+    settings = serving.settings
+    raw = await read_body(headers, request.receive, settings.max_body_bytes, settings.body_seconds)
     return Incoming(raw, headers, caller_of(request))
 
 

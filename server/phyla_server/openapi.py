@@ -17,6 +17,7 @@ ENDPOINTS = (
     "GET /v1",
     "GET /health",
     "GET /stats",
+    "POST /admin/cache/clear",
     "POST /admin/cache/flush",
     "POST /admin/cache/session/close",
     "GET /schema/openapi.json",
@@ -122,6 +123,7 @@ STATUSES: Mapping[int, str] = {
     401: "A valid API key is needed.",
     403: "Host, Origin or key don't reach this far.",
     404: "There is no such thing.",
+    408: "The body did not arrive in time.",
     413: "The body is too large.",
     415: "The body isn't JSON.",
     429: "Too many requests are waiting.",
@@ -158,7 +160,7 @@ class ChatOperation(JsonOperation):
         return CHAT
 
     def error_statuses(self) -> tuple[int, ...]:
-        return (400, 401, 403, 413, 415, 429, 500, 503)
+        return (400, 401, 403, 408, 413, 415, 429, 500, 503)
 
     def streams(self) -> bool:
         return True
@@ -183,7 +185,7 @@ class HealthOperation(JsonOperation):
 
 
 @dataclass
-class FlushOperation(JsonOperation):
+class ClearOperation(JsonOperation):
     def error_statuses(self) -> tuple[int, ...]:
         return (401, 403, 429, 503)
 
@@ -194,7 +196,7 @@ class SessionOperation(JsonOperation):
         return SESSION
 
     def error_statuses(self) -> tuple[int, ...]:
-        return (400, 401, 403, 413, 415)
+        return (400, 401, 403, 408, 413, 415)
 
 
 def _ok(streams: bool) -> OpenAPIResponse:

@@ -46,6 +46,12 @@ class ServerSettings(PluginSettings, section="server"):
     max_body_bytes: int = setting(33_554_432, flag="--max-body-bytes", ge=1024, le=1 << 32)
     """Largest request body in bytes, after decompression."""
 
+    head_seconds: float = setting(30.0, flag="--head-seconds", gt=0, le=3600)
+    """A connection whose request line and headers aren't whole after so many seconds is closed."""
+
+    body_seconds: float = setting(60.0, flag="--body-seconds", gt=0, le=3600)
+    """A request whose body isn't whole after so many seconds is refused with 408, and its connection closed."""
+
     keepalive_seconds: float = setting(5.0, flag="--keepalive-seconds", gt=0, le=3600)
     """A stream that is silent for so long (in prefill, or while output is held back) gets a comment."""
 

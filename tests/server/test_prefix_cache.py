@@ -1,4 +1,4 @@
-"""What clients see of prefix reuse: cached tokens on every route, sessions, keys, flushes and counters."""
+"""What clients see of prefix reuse: cached tokens on every route, sessions, keys, clearing and counters."""
 
 from __future__ import annotations
 
@@ -100,13 +100,17 @@ def test_a_session_is_closed_by_its_own_key_only(client):
     assert [close(TWO), close(ONE), close(ONE)] == [False, True, False]
 
 
-def test_a_flush_drops_what_was_kept_and_says_so(client):
+def test_a_flush_keeps_what_was_kept_and_clearing_drops_it(client):
     chat(client)
 
     flushed = client.post("/admin/cache/flush", headers=ADMIN).json()
+    num_cached = cached(chat(client))
+    cleared = client.post("/admin/cache/clear", headers=ADMIN).json()
 
-    assert flushed["entries"] == 1
-    assert flushed["bytes"] > 0
+    assert (flushed["durable"], flushed["entries"]) == (True, 0)
+    assert num_cached > 0
+    assert cleared["entries"] > 0
+    assert cleared["bytes"] > 0
     assert cached(chat(client)) == 0
 
 

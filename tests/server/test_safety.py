@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import socket
 
 import pytest
+from phyla_server import chat_request, connection
 from phyla_server.keys import KeyRing
 
 USER, ADMIN = "user-key-1", "admin-key-1"
@@ -100,7 +102,9 @@ def test_each_key_is_a_cache_namespace(serve):
 def test_admin_routes_need_an_admin_key_once_keys_are_configured(serve):
     running = serve(keys=KeyRing([USER], [ADMIN]))
 
+    assert running.http.post("/admin/cache/clear", headers=bearer(USER)).status_code == 403
     assert running.http.post("/admin/cache/flush", headers=bearer(USER)).status_code == 403
+    assert running.http.post("/admin/cache/clear", headers=bearer(ADMIN)).json() == {"entries": 0, "bytes": 0}
     assert running.http.post("/admin/cache/flush", headers=bearer(ADMIN)).json()["durable"] is True
 
 
@@ -253,15 +257,19 @@ def test_a_path_like_model_id_is_unknown(serve, path):
     assert b"root:" not in answer
 
 
-def test_errors_carry_no_stack_and_no_path(serve):
-    def breaks(request, sample):
-        yield None
+def test_errors_carry_no_stack_and_no_path(serve, monkeypatch):
+    def breaks(fields):
         raise RuntimeError("/secret/path exploded")
 
-    response = serve(breaks).chat()
+    monkeypatch.setattr(chat_request, "read_max_tokens", breaks)
+    response = serve().chat()
 
     assert response.status_code == 500
-    assert "Traceback" not in response.text
+    said = response.json()["error"]
+    assert said == {
+        "message": f"the server failed; its log has the cause under {response.headers['x-request-id']}",
+        "type": "server_error",
+    }
 
 
 def test_unknown_paths_and_methods_have_the_error_shape(serve):
@@ -271,7 +279,80 @@ def test_unknown_paths_and_methods_have_the_error_shape(serve):
     assert running.http.get("/nowhere").status_code == 404
     wrong = running.http.get("/v1/chat/completions")
     assert wrong.status_code == 405
+    assert "GET" not in wrong.headers["allow"]
     assert "message" in wrong.json()["error"]
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1", "/v1/models", "/v1/models/phyla/scripted", "/nowhere"])
+def test_head_is_get_without_the_body(serve, path):
+    running = serve()
+
+    asked, got = running.http.head(path), running.http.get(path)
+
+    assert asked.status_code == got.status_code
+    assert asked.headers["content-length"] == str(len(got.content))
+    assert asked.content == b""
+    # The connection goes on: the next answer isn't the body that was left out.
+    assert running.http.get("/health").json() == {"status": "ok"}
+
+
+def test_head_is_no_way_to_what_has_no_get(serve):
+    assert serve().http.head("/v1/chat/completions").status_code == 405
+
+
+POST = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\n"
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /hea", POST, POST + b"content-length: 9"])
+def test_a_head_that_never_becomes_whole_costs_its_connection(serve, begun):
+    running = serve(head_seconds=0.2)
+
+    with connect(running) as one:
+        assert trickled(one, begun) == b""
+
+
+def test_bytes_that_trickle_in_buy_no_time(serve):
+    running = serve(head_seconds=0.2)
+
+    with connect(running) as one:
+        one.settimeout(0.02)
+        assert trickled(one, POST, *itertools.repeat(b"x-filler: a\r\n", 10_000)) == b""
+
+
+def trickled(one, *pieces):
+    """What comes back at last, while pieces are sent; nothing if the connection is closed on us."""
+    for piece in pieces:
+        try:
+            one.sendall(piece)
+            return one.recv(4096)
+        except TimeoutError:
+            continue
+        except ConnectionError:
+            return b""
+    raise AssertionError("the connection stayed open")
+
+
+def test_a_body_that_stalls_is_told_so_and_costs_its_connection(serve, monkeypatch):
+    monkeypatch.setattr(connection, "ANSWER_SECONDS", 600.0)
+    running = serve(body_seconds=0.2)
+
+    with connect(running) as one:
+        one.sendall(POST + b"content-type: application/json\r\ncontent-length: 500\r\n\r\n{")
+        answer = b"".join(iter(lambda: one.recv(4096), b""))
+
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert running.front.received == []
+
+
+def test_a_body_that_nobody_reads_costs_its_connection_too(serve, monkeypatch):
+    monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.0)
+    running = serve(body_seconds=0.2)
+
+    with connect(running) as one:
+        one.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\ncontent-length: 500\r\n\r\n{")
+        answer = b"".join(iter(lambda: one.recv(4096), b""))
+
+    assert answer.endswith(b'{"status": "ok"}')
 
 
 def test_every_answer_names_its_request(serve):

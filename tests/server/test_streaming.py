@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 
@@ -157,14 +158,21 @@ def test_a_parser_that_raises_ends_its_stream_in_the_protocols_form(serve):
     assert running.front.wait_until_idle()
 
 
-@pytest.mark.parametrize("create", [refuse, lambda context: BrokenParser()])
-def test_a_parser_that_raises_is_a_status_of_a_whole_answer(serve, create):
+@pytest.mark.parametrize(
+    ("create", "raised_in"), [(refuse, "in refuse"), (lambda context: BrokenParser(), "in feed")], ids=["made", "fed"]
+)
+def test_a_parser_that_raises_is_a_status_of_a_whole_answer_and_a_stack_in_the_log(serve, caplog, create, raised_in):
     running = serve(**broken(create))
 
     response = running.chat()
+    logged = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
 
     assert (response.status_code, response.json()["error"]["type"]) == (500, "server_error")
     assert running.front.wait_until_idle()
+    assert len(logged) == 1
+    assert response.headers["x-request-id"] in logged[0]
+    assert logged[0].endswith(raised_in)
+    assert "secret" not in logged[0]
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -6,7 +6,7 @@ import logging
 
 from phyla.engine.records import RequestFinished
 from phyla.engine.row import Row
-from phyla.errors import PhylaError
+from phyla.errors import GenerationFailed, PhylaError, stack_of
 from phyla.request import Failed, Finished, Request, Usage
 
 _log = logging.getLogger(__name__)
@@ -46,12 +46,15 @@ def never_began(request: Request, sample: int) -> Finished:
 def failed(request_id: str, sample: int, error: Exception) -> Failed:
     """The last event of a sample that couldn't be served. Foreign errors may quote paths or prompts: name only."""
     if isinstance(error, PhylaError):
+        if isinstance(error, GenerationFailed):
+            _log_stack(request_id, error)
         return Failed(request_id, str(error), type(error).__name__, sample)
     if isinstance(error, MemoryError):
         message = "There isn't enough memory for this request. Shorten it, or set --kv-budget so that requests wait."
         return Failed(request_id, message, "GenerationFailed", sample)
-    _log.debug("Request %s failed.", request_id, exc_info=error)
-    return Failed(request_id, f"The request's computation failed ({type(error).__name__}).", "GenerationFailed", sample)
+    _log_stack(request_id, error)
+    message = f"The request's computation failed ({type(error).__name__}); the log has its stack under {request_id}."
+    return Failed(request_id, message, "GenerationFailed", sample)
 
 
 def record_of(event: Finished | Failed) -> RequestFinished:
@@ -59,3 +62,8 @@ def record_of(event: Finished | Failed) -> RequestFinished:
     if isinstance(event, Failed):
         return RequestFinished(event.request_id, "failed", None, event.error)
     return RequestFinished(event.request_id, event.reason, event.usage)
+
+
+def _log_stack(request_id: str, error: Exception) -> None:
+    _log.error("Request %s failed: %s", request_id, stack_of(error))
+    _log.debug("Request %s failed.", request_id, exc_info=error)

@@ -166,8 +166,8 @@ class Engine:
         counted = Counted(loop.counters, loop.compiled_counts, self._mailbox.num_waiting)
         return engine_stats(self._spec, counted, loaded.reuse.stats(), name)
 
-    def flush_prefix_cache(self) -> Mapping[str, Any]:
-        dropped: Mapping[str, Any] = self._called(self._running().reuse.flush)
+    def clear_prefix_cache(self) -> Mapping[str, Any]:
+        dropped: Mapping[str, Any] = self._called(self._running().reuse.clear)
         return dropped
 
     def close_session(self, session_id: str, owner: str = "") -> bool:

@@ -68,7 +68,7 @@ class EngineFront(Protocol):
         """Counters for `/stats`: JSON values, a consistent snapshot."""
         ...
 
-    def flush_prefix_cache(self) -> Mapping[str, Any]:
+    def clear_prefix_cache(self) -> Mapping[str, Any]:
         """Drop every retained prefix; returns what was dropped (entries, bytes)."""
         ...
 

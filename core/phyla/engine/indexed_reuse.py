@@ -185,8 +185,8 @@ class IndexedReuse:
         self._waits.pop(request.request_id, None)
         self._in_flight.ended(request.request_id)
 
-    def flush(self) -> Mapping[str, Any]:
-        dropped = self._index.flush()
+    def clear(self) -> Mapping[str, Any]:
+        dropped = self._index.clear()
         self._memory.forget()
         self._stats = self._index.stats()
         return dropped

@@ -67,7 +67,7 @@ class PrefixReuse(Protocol):
         """Every row of the request has ended, however it did."""
         ...
 
-    def flush(self) -> Mapping[str, Any]:
+    def clear(self) -> Mapping[str, Any]:
         """Drop everything that is kept; returns what was dropped (entries, bytes)."""
         ...
 
@@ -110,7 +110,7 @@ class NoReuse:
     def abandon(self, request: Request) -> None:
         """Nothing is kept."""
 
-    def flush(self) -> Mapping[str, Any]:
+    def clear(self) -> Mapping[str, Any]:
         return {"entries": 0, "bytes": 0}
 
     def close_session(self, session_id: str, owner: str) -> bool:

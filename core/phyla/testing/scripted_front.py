@@ -88,7 +88,7 @@ class ScriptedFront:
     def stats(self) -> Mapping[str, Any]:
         return {"batch": {"configured": self._num_seats, "mode": "batch", "active_rows": len(self._running)}}
 
-    def flush_prefix_cache(self) -> Mapping[str, Any]:
+    def clear_prefix_cache(self) -> Mapping[str, Any]:
         return {"entries": 0, "bytes": 0}
 
     def close_session(self, session_id: str, owner: str = "") -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from litestar import Request, Response, get, post
@@ -12,12 +13,21 @@ from phyla_server.encoder import dump
 from phyla_server.errors import bad_request
 from phyla_server.fields import Fields
 from phyla_server.incoming import caller_of, receive
-from phyla_server.openapi import FlushOperation, HealthOperation, JsonOperation, SessionOperation
+from phyla_server.openapi import ClearOperation, HealthOperation, JsonOperation, SessionOperation
 from phyla_server.routes.access import ADMIN
 from phyla_server.serving import Serving
 
 HEALTHY = b'{"status": "ok"}'
 UNAVAILABLE = b'{"status": "unavailable"}'
+NOTHING_ON_DISK: Mapping[str, object] = {
+    "durable": True,
+    "entries": 0,
+    "pending_snapshots": 0,
+    "pending_spills": 0,
+    "failed_spills": 0,
+    "longest_durable_prefix_tokens": 0,
+}
+"""The answer to a flush: prefixes are kept in memory alone, so none is on disk and none on its way there."""
 
 
 def ops_routes(serving: Serving) -> list[HTTPRouteHandler]:
@@ -47,14 +57,24 @@ def ops_routes(serving: Serving) -> list[HTTPRouteHandler]:
         "/admin/cache/flush",
         status_code=200,
         opt=ADMIN,
-        operation_class=FlushOperation,
-        summary="Drop every retained prefix",
+        operation_class=JsonOperation,
+        summary="Wait until what is to be kept on disk is there",
         tags=["admin"],
     )
     async def flush_cache() -> Response[bytes]:
-        dropped = await serving.preparation.run(engine.flush_prefix_cache)
-        body = {"durable": True, "entries": 0, "longest_durable_prefix_tokens": 0, **dropped}
-        return Response(dump(body), status_code=200 if body["durable"] else 503, media_type="application/json")
+        return Response(dump(NOTHING_ON_DISK), media_type="application/json")
+
+    @post(
+        "/admin/cache/clear",
+        status_code=200,
+        opt=ADMIN,
+        operation_class=ClearOperation,
+        summary="Drop every retained prefix",
+        tags=["admin"],
+    )
+    async def clear_cache() -> Response[bytes]:
+        dropped = await serving.preparation.run(engine.clear_prefix_cache)
+        return Response(dump(dropped), media_type="application/json")
 
     @post(
         "/admin/cache/session/close",
@@ -72,4 +92,4 @@ def ops_routes(serving: Serving) -> list[HTTPRouteHandler]:
         closed = await serving.preparation.run(lambda: engine.close_session(session_id, owner))
         return Response(dump({"closed": closed}), media_type="application/json")
 
-    return [health, stats, flush_cache, close_session]
+    return [health, stats, flush_cache, clear_cache, close_session]

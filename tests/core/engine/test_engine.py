@@ -277,7 +277,7 @@ def test_a_stuck_step_is_noticed_and_everybody_told() -> None:
         gate.set()
 
 
-def test_who_waits_for_a_stuck_engine_to_flush_is_told_too() -> None:
+def test_who_waits_for_a_stuck_engine_to_clear_its_cache_is_told_too() -> None:
     gate, is_in_step = threading.Event(), threading.Event()
     seconds = [0.0]
 
@@ -292,11 +292,11 @@ def test_who_waits_for_a_stuck_engine_to_flush_is_told_too() -> None:
     ):
         engine.submit(a_request("a", HELLO, 4))
         assert is_in_step.wait(60)
-        flushing = pool.submit(engine.flush_prefix_cache)
+        clearing = pool.submit(engine.clear_prefix_cache)
         seconds[0] = 1000.0
         assert not engine.health().ok
         with pytest.raises(EngineStopped, match="stuck"):
-            flushing.result(60)
+            clearing.result(60)
         gate.set()
 
 

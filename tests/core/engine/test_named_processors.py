@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -71,11 +72,14 @@ def test_a_processor_reaches_its_own_row_only() -> None:
 
 
 @pytest.mark.parametrize("processor", ["raises", "returns_nothing", "fails_to_begin"])
-def test_a_processor_that_fails_fails_its_own_request(processor: str) -> None:
+def test_a_processor_that_fails_fails_its_own_request(processor: str, caplog: pytest.LogCaptureFixture) -> None:
     first, broken, last = in_company(plain("first"), processed("broken", processor), plain("last"))
     expected = alone(spec(), [plain("alone")])["alone"].ids
     assert broken.failed.kind == "GenerationFailed"
-    assert "words of a prompt" not in broken.failed.error
+    logged = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert [line.partition(":")[0] for line in logged] == ["Request broken failed"]
+    assert "/phyla/sampling/" in logged[0]
+    assert "words of a prompt" not in broken.failed.error + logged[0]
     assert first.ids == last.ids == expected
 
 

@@ -21,7 +21,7 @@ SETTINGS = {"prefill_chunk": CHUNK}
 TOKENS = 3
 NO_LIMIT = {"max_boundaries": 1000}
 small_ids = st.integers(3, 6)
-Action = Literal["go on", "edit", "fork", "truncate", "start over", "flush", "close session"]
+Action = Literal["go on", "edit", "fork", "truncate", "start over", "clear", "close session"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ turns = st.lists(
     st.builds(
         Turn,
         action=st.sampled_from(
-            ["go on", "go on", "go on", "edit", "fork", "truncate", "start over", "flush", "close session"]
+            ["go on", "go on", "go on", "edit", "fork", "truncate", "start over", "clear", "close session"]
         ),
         which=st.integers(0, 3),
         place=st.integers(0, 40),
@@ -123,8 +123,8 @@ def test_what_may_be_served_is_served_and_changes_no_token(layers: str, turns: l
     names = count()
     with reusing(toy_spec(layers, SETTINGS), index_options=NO_LIMIT) as (engine, log, seen):
         for turn in turns:
-            if turn.action == "flush":
-                engine.flush_prefix_cache()
+            if turn.action == "clear":
+                engine.clear_prefix_cache()
                 memory = {owner: Remembered() for owner in memory}
                 continue
             if turn.action == "close session":

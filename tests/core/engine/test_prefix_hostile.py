@@ -122,13 +122,13 @@ def test_a_switch_of_the_scheme_is_another_namespace() -> None:
 
 
 @pytest.mark.parametrize("layers", ["FF", "FS", "FR", "FL"])
-def test_a_flush_while_a_row_goes_on_from_a_hit_changes_nothing_for_it(layers: str) -> None:
+def test_clearing_while_a_row_goes_on_from_a_hit_changes_nothing_for_it(layers: str) -> None:
     turn = a_request("turn", (*PROMPT, 9, 8, 7), 30, GREEDY)
     with reusing(toy_spec(layers, SETTINGS)) as (engine, log, _):
         asked(engine, log, a_request("first", PROMPT, NUM_TOKENS, GREEDY))
         engine.submit(turn)
         log.wait_for_tokens("turn", 1)
-        engine.flush_prefix_cache()
+        engine.clear_prefix_cache()
         heard = log.wait("turn")
     assert cached(heard) >= len(PROMPT) - 1
     assert heard.ids == alone(toy_spec(layers, SETTINGS), [turn])["turn"].ids

@@ -38,7 +38,7 @@ def test_memory_is_what_is_accounted_after_a_thousand_rows(budget_bytes: int) ->
     spec = toy_spec(LAYERS, {"prefill_chunk": 16, "batch": AT_ONCE})
     with reusing(spec, budget_bytes=budget_bytes) as (engine, log, _):
         cycle(engine, log, 0)
-        engine.flush_prefix_cache()
+        engine.clear_prefix_cache()
         before = held_bytes()
         for number in range(1000 // AT_ONCE):
             cycle(engine, log, number)
@@ -54,7 +54,7 @@ def test_an_entry_kept_alone_keeps_no_other_rows_bytes_alive() -> None:
     spec = toy_spec(LAYERS, {"prefill_chunk": 16, "batch": AT_ONCE})
     with reusing(spec, budget_bytes=150_000) as (engine, log, _):
         cycle(engine, log, 0)
-        engine.flush_prefix_cache()
+        engine.clear_prefix_cache()
         before = held_bytes()
         for number in range(10):
             cycle(engine, log, number)

@@ -113,10 +113,10 @@ def test_a_request_may_skip_reuse() -> None:
     assert other.finished.usage.num_cached_tokens == 0
 
 
-def test_a_flush_forgets_and_says_what() -> None:
+def test_clearing_forgets_and_says_what() -> None:
     with reusing("FF") as (engine, log, _):
         answered(engine, log, "first", PROMPT)
-        dropped = engine.flush_prefix_cache()
+        dropped = engine.clear_prefix_cache()
         again = answered(engine, log, "again", PROMPT)
     assert dropped["entries"] == 1
     assert dropped["bytes"] > 0

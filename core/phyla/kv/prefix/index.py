@@ -195,7 +195,7 @@ class PrefixIndex:
         self._evict_to(max(0, before - num_bytes))
         return before - self._num_bytes
 
-    def flush(self) -> dict[str, int]:
+    def clear(self) -> dict[str, int]:
         """Drop everything, pinned entries too (their hits stay good); what was dropped."""
         dropped = {"entries": len(self._entries), "bytes": self._num_bytes}
         for entry in list(self._entries):

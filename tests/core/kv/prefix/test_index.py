@@ -211,10 +211,10 @@ def test_a_pinned_entry_stays_until_its_hit_is_released() -> None:
     assert index.num_bytes == 0
 
 
-def test_a_hit_outlives_a_flush() -> None:
+def test_a_hit_outlives_clearing() -> None:
     index = index_with(published(LAYOUTS["full"], [1, 2, 3]))
     hit = index.lookup(HERE, [1, 2, 3, 4]).hit
-    assert index.flush()["entries"] == 1
+    assert index.clear()["entries"] == 1
     assert hit is not None
     assert hit.row().tokens == [1, 2, 3]
     assert index.lookup(HERE, [1, 2, 3, 4]).num_reused == 0
@@ -377,7 +377,7 @@ def test_memory_is_what_is_accounted(has_finished: bool) -> None:
     gc.collect()
     held = mx.get_active_memory() - before
     assert abs(held - index.num_bytes) <= 0.01 * index.num_bytes
-    index.flush()
+    index.clear()
     gc.collect()
     assert mx.get_active_memory() - before <= 4096
 

@@ -88,8 +88,8 @@ class IndexMachine(RuleBasedStateMachine):
         assert not self.index.close_session(session, where.owner)
 
     @rule()
-    def flush(self) -> None:
-        self.index.flush()
+    def clear(self) -> None:
+        self.index.clear()
         self.known.clear()
         assert self.index.num_bytes == 0
 
