@@ -158,8 +158,8 @@ class EngineLoop:
         row = self._rows[piece.row]
         before = self._services.now()
         try:
+            row.is_exact = row.is_exact and piece.route == "exact"
             if piece.is_new:
-                row.is_exact = row.is_exact and piece.route == "exact"
                 self._services.reuse.begin_chunk(row.request, row.state, piece.num_tokens)
             is_through = self._runner.prefill(row, piece)
             if is_through:

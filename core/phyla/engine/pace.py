@@ -43,11 +43,11 @@ class Pace:
             return step_seconds
         return max(step_seconds, 2 * self.seconds_per_step)
 
-    def tokens_within(self, budget_seconds: float, num_layers: int) -> int | None:
-        """Tokens that go through all layers in that time; None if nothing was measured yet."""
+    def tokens_within(self, budget_seconds: float) -> int | None:
+        """Tokens that go through one layer in that time; None if nothing was measured yet."""
         if self.seconds_per_token_layer is None:
             return None
-        return _quotient(budget_seconds, self.seconds_per_token_layer * num_layers)
+        return _quotient(budget_seconds, self.seconds_per_token_layer)
 
     def layers_within(self, budget_seconds: float, num_tokens: int) -> int:
         """Layers that a chunk gets through in that time, at least one; one if nothing was measured yet."""

@@ -113,6 +113,9 @@ class Runner:
             row.chunk = self._start_chunk(row, piece)
         assert row.chunk is not None, "the scheduler went on with a chunk that wasn't begun"
         forward = row.chunk.forward
+        if piece.route == "fast":
+            row.state.leave_exact_route()
+            forward.leave_exact_route()
         to_evaluate = forward.advance(piece.num_layers)
         # Nobody looks at a chunk's last hidden rows: what only they need isn't computed.
         mx.eval(to_evaluate[1:] if forward.done and len(to_evaluate) > 1 else to_evaluate)

@@ -292,17 +292,19 @@ class Scheduler:
     def _piece(self, seat: _Seat, *, has_running: bool) -> PrefillPiece:
         budget = self.pace.budget_seconds(self.limits.step_seconds, has_running)
         is_new = seat.chunk == 0
+        self._meet_company(seat)
         if is_new:
-            self._meet_company(seat)
-            # While nobody's tokens are due, only one layer has to fit: large chunks read weights less often.
-            seat.chunk = self._next_chunk(seat, budget, num_layers=self.limits.num_layers if has_running else 1)
+            seat.chunk = self._next_chunk(seat, budget)
         layers = self.pace.layers_within(budget, seat.chunk)
         return PrefillPiece(seat.key, seat.num_computed, seat.chunk, layers, seat.route, is_new)
 
-    def _next_chunk(self, seat: _Seat, budget_seconds: float, num_layers: int) -> int:
+    def _next_chunk(self, seat: _Seat, budget_seconds: float) -> int:
+        """In company one layer has to fit: the layers of a chunk are spread over several pieces before the chunk is cut
+        further, since a large one reads the weights less often.
+        """
         wanted = seat.job.chunk_tokens
         if seat.route == "fast" and self._num_shared() > 1:
-            within = self.pace.tokens_within(budget_seconds, num_layers)
+            within = self.pace.tokens_within(budget_seconds)
             wanted = min(wanted, max(COMPANY_CHUNK, _power_of_two_within(within or COMPANY_CHUNK)))
         end = chunk_end(seat.num_computed, wanted, seat.job.num_prompt - 1, seat.job.atomic_spans)
         return end - seat.num_computed

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from phyla.errors import CannotRewind
+from phyla.kv.state import ForPrompts
 
 if TYPE_CHECKING:
     from phyla.kv.layer_spec import LayerSpec, Layout
@@ -79,6 +80,12 @@ class RowState:
         """Take the target's states back from a group."""
         assert TARGET not in self.sets, "the row isn't seated"
         self.sets = {TARGET: list(states), **self.sets}
+
+    def leave_exact_route(self) -> None:
+        """Let the target's states attend as fast as they can from now on: the bits needn't be mlx-lm's any more."""
+        for state in self.sets[TARGET]:
+            if isinstance(state, ForPrompts):
+                state.attends_in_blocks = True
 
     def record(self, token_ids: Iterable[int]) -> None:
         """Note tokens that a step has just computed, in order."""

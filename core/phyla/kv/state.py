@@ -100,6 +100,14 @@ class LayerState(Protocol):
         ...
 
 
+@runtime_checkable
+class ForPrompts(Protocol):
+    """Storage that knows a faster way to attend for the many queries of a prompt's chunk, with other low bits."""
+
+    attends_in_blocks: bool
+    """Take it. Off at first: the exact route must never see it."""
+
+
 class GroupState(Protocol):
     """One layer's storage for all rows of a group; also speaks its kind's protocol."""
 

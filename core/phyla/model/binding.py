@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from phyla.errors import UsageError
@@ -35,6 +36,10 @@ class Forward(Protocol):
 
     def finish(self) -> StepOutput:
         """Run all layers that are left, unevaluated."""
+        ...
+
+    def leave_exact_route(self) -> None:
+        """Run the layers that are left on the fast route."""
         ...
 
 
@@ -120,6 +125,10 @@ class LayerwiseForward:
     def output(self) -> StepOutput:
         assert self.done, "the forward hasn't run all its layers"
         return StepOutput(hidden=wanted_rows(self._hidden, self._step)[None], taps=self._taps)
+
+    def leave_exact_route(self) -> None:
+        if self._step.route == "exact":
+            self._step = replace(self._step, route="fast")
 
     def advance(self, num_layers: int) -> list[mx.array]:
         layout = self._binding.facts.layout

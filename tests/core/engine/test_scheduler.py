@@ -84,30 +84,28 @@ def test_a_chunk_that_fits_the_budget_is_one_piece() -> None:
     assert piece(scheduler).num_layers >= NUM_LAYERS
 
 
-def test_a_chunk_under_way_keeps_its_size_and_route_when_company_arrives() -> None:
+def test_a_chunk_under_way_keeps_its_size_and_goes_on_fast_when_company_arrives() -> None:
     scheduler = scheduler_of()
     admitted(scheduler, Job("a", 5000))
     first = piece(scheduler)
     admitted(scheduler, Job("b", 1))
     decode(scheduler)
     second = piece(scheduler)
-    assert (second.row, second.num_tokens, second.route, second.is_new) == (RowKey("a"), 2048, "exact", False)
-    assert first.is_new
+    assert (second.row, second.num_tokens, second.route, second.is_new) == (RowKey("a"), 2048, "fast", False)
+    assert (first.route, first.is_new) == ("exact", True)
     prefilled(scheduler, second)
     decode(scheduler)
     third = piece(scheduler)
     assert (third.route, third.is_new) == ("fast", True)
 
 
-def test_with_company_chunks_are_cut_to_the_budget_and_alternate_with_decoding() -> None:
+def test_beside_running_rows_the_layers_of_a_chunk_are_spread_over_pieces_that_fit() -> None:
     scheduler = Scheduler(Limits(num_layers=NUM_LAYERS), Pace(seconds_per_token_layer=0.05 / (NUM_LAYERS * 200)))
     admitted(scheduler, Job("a", 1), Job("b", 5000))
-    works = [scheduler.next_work() for _ in range(1)]
-    assert isinstance(works[0], PrefillPiece)
-    assert works[0].num_tokens == 128
-    prefilled(scheduler, works[0])
-    assert decode(scheduler).shared == (RowKey("a"),)
-    assert isinstance(scheduler.next_work(), PrefillPiece)
+    works = [scheduler.next_work() for _ in range(4)]
+    assert [type(work) for work in works] == [PrefillPiece, DecodeRound, PrefillPiece, DecodeRound]
+    pieces = [work for work in works if isinstance(work, PrefillPiece)]
+    assert [(one.num_tokens, one.num_layers, one.is_new) for one in pieces] == [(512, 1, True), (512, 1, False)]
 
 
 def test_long_prompts_without_running_rows_are_read_in_chunks_whose_layers_fit() -> None:
@@ -124,7 +122,8 @@ def test_a_slow_model_gets_twice_its_own_step() -> None:
     assert pace.budget_seconds(0.05, has_running=False) == 0.05
     scheduler = Scheduler(Limits(num_layers=NUM_LAYERS), pace)
     admitted(scheduler, Job("a", 1), Job("b", 5000))
-    assert piece(scheduler).num_tokens == 64
+    work = piece(scheduler)
+    assert (work.num_tokens, work.num_layers) == (256, 1)
 
 
 def test_chunks_are_never_cut_below_what_matrices_need() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from phyla.kv.plain.blockwise import attend_in_blocks, can_attend_in_blocks
 from phyla.kv.plain.visible import KernelMask
 
 
@@ -16,6 +17,7 @@ def attend(
     scale: float,
     softcap: float | None = None,
     sinks: mx.array | None = None,
+    in_blocks: bool = False,
 ) -> mx.array:
     """Attention of L queries over S columns.
 
@@ -27,10 +29,13 @@ def attend(
         scale: factor on the scores.
         softcap: scores become `softcap * tanh(scores / softcap)`; no fused kernel does it.
         sinks: (H,) logits that take weight and give nothing.
+        in_blocks: the bits needn't be mlx-lm's: attend block by block where that is faster.
 
     Returns:
         (B, H, L, Dv) in the dtype of `queries`.
     """
+    if in_blocks and can_attend_in_blocks(queries, mask, softcap, sinks):
+        return attend_in_blocks(queries, keys, values, scale)
     if softcap is None:
         return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=mask, sinks=sinks)
     return _attend_capped(queries, keys, values, mask, scale, softcap, sinks)

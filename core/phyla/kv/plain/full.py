@@ -34,6 +34,7 @@ class FullState:
         self._step_start = 0
         self._step_width = 0
         self._window_start: int | None = None
+        self.attends_in_blocks = False
 
     @property
     def num_tokens(self) -> int:
@@ -55,7 +56,16 @@ class FullState:
         layer = self.layer
         keys, values, columns = self.columns(queries.shape[2], num_real[0], includes_step=True)
         lowered = kernel_mask(mask, columns)
-        return attend(queries, keys, values, lowered, scale=layer.scale, softcap=layer.softcap, sinks=sinks)
+        return attend(
+            queries,
+            keys,
+            values,
+            lowered,
+            scale=layer.scale,
+            softcap=layer.softcap,
+            sinks=sinks,
+            in_blocks=self.attends_in_blocks,
+        )
 
     def reader(
         self, scale: float | None = None, softcap: float | None = None, includes_step: bool = True
@@ -150,4 +160,13 @@ class FullReader:
     def attend(self, queries: mx.array, mask: Mask, num_real: NumReal, sinks: mx.array | None = None) -> mx.array:
         keys, values, columns = self._state.columns(queries.shape[2], num_real[0], self._includes_step)
         lowered = kernel_mask(mask, columns)
-        return attend(queries, keys, values, lowered, scale=self._scale, softcap=self._softcap, sinks=sinks)
+        return attend(
+            queries,
+            keys,
+            values,
+            lowered,
+            scale=self._scale,
+            softcap=self._softcap,
+            sinks=sinks,
+            in_blocks=self._state.attends_in_blocks,
+        )

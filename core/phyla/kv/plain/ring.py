@@ -56,6 +56,7 @@ class RingState:
         self.layer = layer
         self._ring = RingColumns(layer.window)
         self._window: _Window | None = None
+        self.attends_in_blocks = False
 
     @property
     def num_tokens(self) -> int:
@@ -170,4 +171,13 @@ class RingReader:
             return mx.zeros((1, num_heads, width, self._state.layer.plane("values").width), dtype=queries.dtype)
         (keys, values), columns = self._state.ring.columns(width, num_real[0], self._includes_step)
         lowered = kernel_mask(mask, columns)
-        return attend(queries, keys, values, lowered, scale=self._scale, softcap=self._softcap, sinks=sinks)
+        return attend(
+            queries,
+            keys,
+            values,
+            lowered,
+            scale=self._scale,
+            softcap=self._softcap,
+            sinks=sinks,
+            in_blocks=self._state.attends_in_blocks,
+        )
