@@ -26,7 +26,6 @@ def phyla_proposers(settings: Settings) -> list[ConstraintEngine | FillSource]:
             supports=supports,
             compile=engine.compile,
             trial=trial,
-            trial_imports=("phyla_llguidance.grammar", "phyla_llguidance.vocabulary"),
             rank=RANK,
         )
     ]

@@ -32,7 +32,6 @@ def phyla_proposers(settings: Settings) -> list[ConstraintEngine | FillSource]:
             supports=supports,
             compile=engine.compile,
             trial=trial,
-            trial_imports=("phyla_xgrammar.grammar",),
             rank=RANK,
         )
     ]

@@ -3,9 +3,10 @@
 Exported here are the mlx-free contracts; the verifier is in `phyla.draft.verify`.
 """
 
-from phyla.draft.constraint import CompiledConstraint, Constraint, ConstraintEngine
+from phyla.draft.constraint import CompiledConstraint, Constraint, ConstraintEngine, Trial
 from phyla.draft.method import Drafter, DraftFacts, DraftMethod, DraftProvider, DraftTarget, LoadableDrafter
 from phyla.draft.span import Observed, RowProposal, Span, SpanSource
+from phyla.draft.vocabulary import Vocabulary
 
 __all__ = [
     "CompiledConstraint",
@@ -21,4 +22,6 @@ __all__ = [
     "RowProposal",
     "Span",
     "SpanSource",
+    "Trial",
+    "Vocabulary",
 ]

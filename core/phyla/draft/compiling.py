@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 from phyla.backend.background import in_background
 from phyla.draft.grammar_settings import GrammarSettings
 from phyla.draft.trial import TrialLimits, Trials
+from phyla.draft.vocabulary import Vocabulary
 from phyla.errors import ConstraintError
 from phyla.kv.scheme import SUPPORTED, Support, refused
 
@@ -64,7 +65,7 @@ class ConstraintCompiler:
         self._tokenizer = tokenizer
         self._eos_ids = eos_ids
         limits = TrialLimits(self._settings.compile_seconds, self._settings.compile_memory_bytes)
-        self._trials = Trials(limits)
+        self._trials = Trials(limits, lambda: Vocabulary.of(tokenizer, eos_ids))
         self._lock = threading.Lock()
         self._recent: OrderedDict[ConstraintSpec, Enforced | _Failure] = OrderedDict()
         self._alive: WeakValueDictionary[ConstraintSpec, Enforced] = WeakValueDictionary()
@@ -154,7 +155,7 @@ class ConstraintCompiler:
         if isinstance(engine, Support):
             raise ConstraintError(str(engine.reason))
         if engine.trial is not None:
-            self._trials.run(engine.trial, spec, engine.trial_imports)
+            self._trials.run(engine.trial, spec)
         try:
             compiled = in_background(lambda: engine.compile(spec, self._tokenizer, self._eos_ids))
         except ConstraintError:

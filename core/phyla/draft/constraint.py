@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import numpy as np
 
+    from phyla.draft.vocabulary import Vocabulary
     from phyla.kv.scheme import Support
     from phyla.request import ConstraintSpec
     from phyla.tokenizer.tokenizer import Tokenizer
@@ -54,6 +55,10 @@ class CompiledConstraint(Protocol):
         ...
 
 
+Trial = Callable[[str, str], None]
+"""`(kind, source)`: does what is hostile about compiling, and raises ConstraintError where something is wrong."""
+
+
 @dataclass(frozen=True)
 class ConstraintEngine:
     """Compiles constraints, as `phyla_proposers` gives it."""
@@ -65,15 +70,13 @@ class ConstraintEngine:
     compile: Callable[[ConstraintSpec, Tokenizer, frozenset[int]], CompiledConstraint]
     """`(spec, tokenizer, end-of-sequence ids)`; runs off the engine thread; raises ConstraintError."""
 
-    trial: Callable[[str, str], None] | None = None
-    """`(kind, source)`: what is hostile about compiling, done first in a process that can be killed.
+    trial: Callable[[Vocabulary], Trial] | None = None
+    """Makes ready, in a process that can be killed, what tries constraints out there before they are compiled here.
 
-    A module-level function, found again there by its name, that raises ConstraintError. What it survives within its
-    time and memory is compiled here; an engine without one vouches for its own limits.
+    A module-level function, found again there by its name. Called once in a process, and what it takes then, imports
+    included, is no constraint's to pay. What a trial survives within its time and memory is compiled here, so it must
+    cost what compiling costs; an engine without one vouches for its own limits.
     """
 
     rank: int = 0
     """Among engines that support a spec the highest is chosen under `auto`."""
-
-    trial_imports: tuple[str, ...] = ()
-    """Modules that `trial` needs: imported in the process before its time is taken."""

@@ -5,21 +5,24 @@ from __future__ import annotations
 import contextlib
 import signal
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 from queue import Empty, LifoQueue
 from threading import BoundedSemaphore
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from phyla.backend.killable import READY_SECONDS, KillableWorker, WorkerDied, WorkerFailed, WorkerTookTooLong
 from phyla.errors import ConstraintError
 
 if TYPE_CHECKING:
+    from phyla.draft.constraint import Trial
+    from phyla.draft.vocabulary import Vocabulary
     from phyla.request import ConstraintSpec
 
 WORKER = "phyla.draft.trial_worker"
 NUM_WORKERS = 4
-PATIENCE = 4
+PATIENCE = 8
 """Seconds that may pass for each second of computing that a trial may take: a busy machine makes no schema worse."""
 
 MAX_ANSWER_BYTES = 1 << 16
@@ -35,28 +38,45 @@ class TrialLimits:
     memory_bytes: int = 1 << 30
 
 
+@dataclass(frozen=True)
+class _Worker:
+    process: KillableWorker
+    ready_for: set[tuple[str, str]] = field(default_factory=set)
+    """Trials that were prepared in it."""
+
+
 class Trials:
     """A few worker processes. Thread-safe; one starts when it is first needed."""
 
-    def __init__(self, limits: TrialLimits, num_workers: int = NUM_WORKERS) -> None:
+    def __init__(
+        self, limits: TrialLimits, vocabulary: Callable[[], Vocabulary], num_workers: int = NUM_WORKERS
+    ) -> None:
+        """With these limits for each trial.
+
+        Args:
+            limits: what a trial may take.
+            vocabulary: that trials are prepared with; called when the first one is.
+            num_workers: trials that may be under way at once.
+        """
         self._limits = limits
-        self._idle: LifoQueue[KillableWorker] = LifoQueue()
+        self._read_vocabulary = vocabulary
+        self._idle: LifoQueue[_Worker] = LifoQueue()
         self._seats = BoundedSemaphore(num_workers)
         self._finalizer = weakref.finalize(self, _close_all, self._idle)
 
-    def run(self, trial: Callable[[str, str], None], spec: ConstraintSpec, imports: Sequence[str] = ()) -> None:
+    def run(self, prepare: Callable[[Vocabulary], Trial], spec: ConstraintSpec) -> None:
         """Returns if the constraint may be compiled here.
 
         Args:
-            trial: found again by its name in the process.
+            prepare: gives the trial; found again by its name in the process.
             spec: what to try.
-            imports: modules to have there before time is taken.
 
         Raises:
             ConstraintError: what the trial said against it, or that it hung, grew or crashed.
         """
+        name = (prepare.__module__, prepare.__qualname__)
         question = {
-            "trial": [trial.__module__, trial.__qualname__],
+            "trial": name,
             "kind": spec.kind,
             "source": spec.source,
             "memory_bytes": self._limits.memory_bytes,
@@ -65,13 +85,13 @@ class Trials:
         with self._seats:
             worker = self._take()
             try:
-                # What a compiler needs to be imported isn't the constraint's to pay.
-                worker.ask({"import": [trial.__module__, *imports]}, READY_SECONDS, MAX_ANSWER_BYTES)
-                answer = worker.ask(question, PATIENCE * self._limits.seconds, MAX_ANSWER_BYTES)
+                answer = self._prepared(worker, name)
+                if not answer:
+                    answer = worker.process.ask(question, PATIENCE * self._limits.seconds, MAX_ANSWER_BYTES)
             except BaseException as error:
-                worker.kill()
+                worker.process.kill()
                 if isinstance(error, WorkerFailed):
-                    raise ConstraintError(self._blame(worker, error)) from error
+                    raise ConstraintError(self._blame(worker.process, error)) from error
                 raise
             self._idle.put(worker)
         if "error" in answer:
@@ -81,11 +101,24 @@ class Trials:
         """End the idle workers. Safe to call twice."""
         _close_all(self._idle)
 
-    def _take(self) -> KillableWorker:
+    def _prepared(self, worker: _Worker, name: tuple[str, str]) -> dict[str, Any]:
+        """Have the trial made ready, if it isn't; not within its time. What was wrong with that, or nothing."""
+        if name in worker.ready_for:
+            return {}
+        answer = worker.process.ask({"prepare": name, "vocabulary": self._vocabulary}, READY_SECONDS, MAX_ANSWER_BYTES)
+        if not answer:
+            worker.ready_for.add(name)
+        return answer
+
+    @cached_property
+    def _vocabulary(self) -> dict[str, Any]:
+        return self._read_vocabulary().to_json()
+
+    def _take(self) -> _Worker:
         with contextlib.suppress(Empty):
             return self._idle.get_nowait()
         try:
-            return KillableWorker(WORKER)
+            return _Worker(KillableWorker(WORKER))
         except WorkerFailed as error:
             raise ConstraintError("The process that tries out constraints doesn't start.") from error
 
@@ -97,9 +130,9 @@ class Trials:
         return "The process that tries out constraints answered nonsense."
 
 
-def _close_all(idle: LifoQueue[KillableWorker]) -> None:
+def _close_all(idle: LifoQueue[_Worker]) -> None:
     while True:
         try:
-            idle.get_nowait().kill()
+            idle.get_nowait().process.kill()
         except Empty:
             return

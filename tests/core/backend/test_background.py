@@ -4,9 +4,10 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
-from phyla.backend.background import BACKGROUND_NICE, in_background
+from phyla.backend.background import BACKGROUND_NICE, LAST_NICE, in_background
 
 PROGRAM = """
 import os
@@ -36,3 +37,16 @@ def test_no_other_thread_gives_way():
 def test_a_process_gives_way_once():
     finished = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert int(finished.stdout) == max(BACKGROUND_NICE, os.getpriority(os.PRIO_PROCESS, 0))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own elsewhere")
+@pytest.mark.parametrize("is_waited_for", [True, False])
+def test_what_isnt_quick_goes_last(is_waited_for):
+    def priority_at_last():
+        task = threading.get_native_id()
+        while os.getpriority(os.PRIO_PROCESS, task) < LAST_NICE or (os.sched_getscheduler(task) != policy):
+            time.sleep(0.001)
+        return True
+
+    policy = os.sched_getscheduler(0) if is_waited_for else os.SCHED_IDLE
+    assert in_background(priority_at_last, quick_seconds=0, is_waited_for=is_waited_for)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -22,38 +24,59 @@ TOKENIZER = CharacterTokenizer()
 SPEC = ConstraintSpec("words", "a b")
 
 
-def hangs(kind, source):
+def hangs(vocabulary):
     """A trial without end."""
-    while True:
-        time.sleep(1)
+    return lambda kind, source: threading.Event().wait()
 
 
-def computes(kind, source):
+def computes(vocabulary):
     """A trial that never stops computing."""
-    while True:
-        pass
+    return lambda kind, source: sum(itertools.count())
 
 
-def waits_if_told(kind, source):
+def waits_if_told(vocabulary):
     """A trial that goes on until a file is there, for one source only."""
-    told, _, path = source.partition(" ")
-    while told == "wait" and not os.path.exists(path):
-        time.sleep(0.01)
+
+    def trial(kind, source):
+        told, _, path = source.partition(" ")
+        while told == "wait" and not os.path.exists(path):
+            time.sleep(0.01)
+
+    return trial
 
 
-def crashes(kind, source):
+def crashes(vocabulary):
     """A trial that takes its process down."""
-    os.abort()
+    return lambda kind, source: os.abort()
 
 
-def grows(kind, source):
+def grows(vocabulary):
     """A trial that wants more memory than there is."""
-    bytearray(1 << 34)
+    return lambda kind, source: bytearray(1 << 34)
 
 
-def objects(kind, source):
+def objects(vocabulary):
     """A trial that finds something."""
-    raise ConstraintError(f"no good: {source}")
+
+    def trial(kind, source):
+        raise ConstraintError(f"no good: {source}")
+
+    return trial
+
+
+def isnt_ready(vocabulary):
+    """A trial that can't be made."""
+    raise ConstraintError(f"no good: a vocabulary of {len(vocabulary.tokens)}")
+
+
+def reads_the_vocabulary(vocabulary):
+    """A trial that says what it was made ready with."""
+
+    def trial(kind, source):
+        ids = [vocabulary.tokens.index(one.encode()) for one in source]
+        raise ConstraintError(f"{ids} {sorted(vocabulary.eos_ids)} {dict(vocabulary.special_spellings)}")
+
+    return trial
 
 
 class Words:
@@ -133,6 +156,7 @@ def test_a_request_without_a_constraint_opens_none(compiler_of):
         (crashes, "crashed"),
         (grows, "memory"),
         (objects, "no good: a b"),
+        (isnt_ready, f"no good: a vocabulary of {TOKENIZER.vocab_size}"),
     ],
 )
 def test_what_a_trial_does_stays_in_its_process(compiler_of, trial, reason):
@@ -141,6 +165,14 @@ def test_what_a_trial_does_stays_in_its_process(compiler_of, trial, reason):
     with pytest.raises(ConstraintError, match=reason):
         compiler.compile(SPEC)
     assert words.compiled == []
+
+
+def test_a_trial_has_the_models_own_vocabulary(compiler_of):
+    compiler = compiler_of(Words(trial=reads_the_vocabulary))
+    special = {spelling: one for spelling, one in TOKENIZER.special_spellings.items() if one in TOKENIZER.special_ids}
+    told = f"{TOKENIZER.encode('ab')} {sorted(TOKENIZER.eos_ids)} {special}"
+    with pytest.raises(ConstraintError, match=re.escape(told)):
+        compiler.compile(ConstraintSpec("words", "ab"))
 
 
 def test_a_failure_is_remembered(compiler_of):
