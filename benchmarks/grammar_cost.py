@@ -1,17 +1,17 @@
 """What structured output costs on the starter, for each grammar engine.
 
-decode      tokens per second with a JSON schema and without, in alternating runs of one loaded model
+decode      time per token with a JSON schema and without: runs of one loaded model that alternate every two seconds
 first_mask  from a schema of 50 properties that nobody has sent before to its first mask
 masks       filling a mask, over the valid values of the official JSON Schema test suite, token by token
-company     a running client's time between tokens while another sends schemas that are hard to compile
+company     a running client's time between tokens while another's hard schemas compile, and in the pauses between them
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -23,11 +23,21 @@ from typing import Any
 import phyla
 from phyla.errors import ConstraintError
 from phyla.request import ConstraintSpec
+from phyla_server.command import SWITCH_SECONDS
 
 from benchmarks.measurement import interval_95, versions, write_result
 
 ENGINES = ("llguidance", "xgrammar")
-NUM_DECODED = 64
+NUM_DECODED = 33
+NUM_RUNS = 4
+"""Of each side in a pair, one of each in turn: what the machine does meanwhile meets both."""
+
+NUM_GAPS = 300
+"""Between the tokens of a pair's streams, at least, that a hard schema was or wasn't compiled beside."""
+
+NUM_STREAMED = 200
+PHASE_SECONDS = 2.0
+"""Of hard schemas one after another, then of none."""
 STORY = {
     "type": "object",
     "properties": {"story": {"type": "string"}},
@@ -54,26 +64,31 @@ def main() -> None:
 
 
 def decode(engine: str, num_pairs: int) -> dict[str, Any]:
-    """Paired decode rates."""
+    """Paired times per token."""
     with phyla.load("starter", proposer=engine) as model:
-        constraint = ConstraintSpec("json_schema", json.dumps(STORY))
-        sides: dict[str, dict[str, Any]] = {"free": {"ignore_eos": True}, "bound": {"constraint": constraint}}
+        sides: dict[str, dict[str, Any]] = {
+            "free": {},
+            "bound": {"constraint": ConstraintSpec("json_schema", json.dumps(STORY))},
+        }
         for extra in sides.values():
-            decode_rate(model, extra)
+            seconds_per_token(model, extra)
         samples = []
         for number in range(num_pairs):
-            # Which side goes first changes: a machine that slows down must not favour one of them.
-            order = list(sides) if number % 2 == 0 else list(reversed(sides))
-            samples.append({name: decode_rate(model, sides[name]) for name in order})
+            taken: dict[str, list[float]] = {name: [] for name in sides}
+            for run in range(NUM_RUNS):
+                # Which side goes first changes: a machine that slows down must not favour one of them.
+                for name in list(sides) if run % 2 == 0 else list(reversed(sides)):
+                    taken[name].append(seconds_per_token(model, sides[name]))
+            samples.append({name: round(statistics.fmean(each) * 1e3, 3) for name, each in taken.items()})
             print(f"{engine} pair {number + 1}: {samples[-1]}", flush=True)
-    overheads = [sample["free"] / sample["bound"] - 1 for sample in samples]
-    return {"overhead_percent": interval(overheads, 100), "samples": samples}
+    overheads = [sample["bound"] / sample["free"] - 1 for sample in samples]
+    return {"overhead_percent": interval(overheads, 100), "milliseconds_per_token": samples}
 
 
-def decode_rate(model: phyla.Model, extra: dict[str, Any]) -> float:
+def seconds_per_token(model: phyla.Model, extra: dict[str, Any]) -> float:
     usage = model.chat(PROMPT, max_tokens=NUM_DECODED, **extra).usage
     assert usage.num_completion_tokens == NUM_DECODED, "the answer ended early"
-    return (NUM_DECODED - 1) / usage.decode_seconds
+    return usage.decode_seconds / (NUM_DECODED - 1)
 
 
 def first_mask(engine: str, num_schemas: int) -> dict[str, Any]:
@@ -126,43 +141,79 @@ def mask_times(matcher: Any, ids: Sequence[int]) -> Iterator[float]:
 
 def company(engine: str, num_pairs: int) -> dict[str, Any]:
     """Paired 99th percentiles of the time between a row's tokens."""
+    # As `phyla serve` does for its own threads.
+    sys.setswitchinterval(SWITCH_SECONDS)
     with phyla.load("starter", proposer=engine) as model:
         model.constraints.warm_up()
-        gaps(model)
+        for _piece in model.stream_chat(PROMPT, max_tokens=NUM_STREAMED):
+            pass
         samples = []
         for number in range(num_pairs):
-            sides: dict[str, Callable[[], float]] = {
-                "alone": lambda: gaps(model),
-                "beside": lambda number=number: beside(model, number),  # type: ignore[misc]
-            }
-            order = list(sides) if number % 2 == 0 else list(reversed(sides))
-            samples.append({name: sides[name]() for name in order})
-            print(f"{engine} pair {number + 1}: {samples[-1]}", flush=True)
+            hard = HardSchemas(model, number)
+            try:
+                sample = beside(model, hard)
+            finally:
+                hard.close()
+            samples.append({name: round(p99(gaps), 2) for name, gaps in sample.items()})
+            print(f"{engine} pair {number + 1}: {samples[-1]}, {hard.num_sent} schemas", flush=True)
     ratios = [sample["beside"] / sample["alone"] for sample in samples]
     return {"p99_ratio": interval(ratios), "samples": samples}
 
 
-def gaps(model: phyla.Model) -> float:
-    """The 99th percentile of milliseconds between tokens of one long answer."""
-    times = [time.perf_counter() for _ in model.stream_chat(PROMPT, max_tokens=200, ignore_eos=True)]
-    between = [(later - earlier) * 1e3 for earlier, later in itertools.pairwise(times)]
-    return statistics.quantiles(between, n=100)[98]
+def beside(model: phyla.Model, hard: HardSchemas) -> dict[str, list[float]]:
+    """Milliseconds between the tokens of long answers, by whether a hard schema was being compiled meanwhile."""
+    gaps: dict[str, list[float]] = {"alone": [], "beside": []}
+    while min(map(len, gaps.values())) < NUM_GAPS:
+        last: float | None = None
+        before = hard.changes
+        for piece in model.stream_chat(PROMPT, max_tokens=NUM_STREAMED):
+            if piece.token_id is None:
+                continue
+            now, after = time.perf_counter(), hard.changes
+            # A gap in which that changed is neither.
+            if last is not None and before == after:
+                gaps["beside" if after % 2 else "alone"].append((now - last) * 1e3)
+            last, before = now, after
+    return gaps
 
 
-def beside(model: phyla.Model, number: int) -> float:
-    """As `gaps`, while somebody else has one hard schema compiled."""
+class HardSchemas:
+    """Another client: sends one hard schema after another, and pauses, in turn."""
 
-    def compile_hard() -> None:
-        hard = {"enum": [f"value {number} {index}" for index in range(20_000)]}
-        with suppress(ConstraintError):
-            model.constraints.compile(ConstraintSpec("json_schema", json.dumps(hard)))
+    def __init__(self, model: phyla.Model, number: int) -> None:
+        self.changes = 0
+        """Odd while schemas are sent."""
 
-    other = threading.Thread(target=compile_hard)
-    other.start()
-    try:
-        return gaps(model)
-    finally:
-        other.join()
+        self.num_sent = 0
+        self._model = model
+        self._number = number
+        self._is_closed = threading.Event()
+        self._thread = threading.Thread(target=self._send)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._is_closed.set()
+        self._thread.join()
+
+    def _send(self) -> None:
+        while not self._is_closed.wait(PHASE_SECONDS):
+            self.changes += 1
+            until = time.perf_counter() + PHASE_SECONDS
+            while time.perf_counter() < until:
+                hard = json.dumps(hard_schema(f"{self._number} {self.num_sent}"))
+                self.num_sent += 1
+                with suppress(ConstraintError):
+                    self._model.constraints.compile(ConstraintSpec("json_schema", hard))
+            self.changes += 1
+
+
+def hard_schema(name: str) -> dict[str, Any]:
+    """Seconds of work for one engine, half a megabyte for both, and unlike any before."""
+    return {"enum": [f"{name} {index}" for index in range(20_000)]}
+
+
+def p99(values: Sequence[float]) -> float:
+    return statistics.quantiles(values, n=100)[98]
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
