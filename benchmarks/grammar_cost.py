@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 import tempfile
 import threading
 import time
@@ -23,7 +22,7 @@ from typing import Any
 import phyla
 from phyla.errors import ConstraintError
 from phyla.request import ConstraintSpec
-from phyla_server.command import SWITCH_SECONDS
+from phyla_server.interpreter import freeze_garbage, share_interpreter
 
 from benchmarks.measurement import interval_95, versions, write_result
 
@@ -72,6 +71,7 @@ def decode(engine: str, num_pairs: int) -> dict[str, Any]:
         }
         for extra in sides.values():
             seconds_per_token(model, extra)
+        as_a_server()
         samples = []
         for number in range(num_pairs):
             taken: dict[str, list[float]] = {name: [] for name in sides}
@@ -83,6 +83,12 @@ def decode(engine: str, num_pairs: int) -> dict[str, Any]:
             print(f"{engine} pair {number + 1}: {samples[-1]}", flush=True)
     overheads = [sample["bound"] / sample["free"] - 1 for sample in samples]
     return {"overhead_percent": interval(overheads, 100), "milliseconds_per_token": samples}
+
+
+def as_a_server() -> None:
+    """Threads take turns and garbage is collected as in `phyla serve`, which is what the numbers are for."""
+    share_interpreter()
+    freeze_garbage()
 
 
 def seconds_per_token(model: phyla.Model, extra: dict[str, Any]) -> float:
@@ -141,12 +147,10 @@ def mask_times(matcher: Any, ids: Sequence[int]) -> Iterator[float]:
 
 def company(engine: str, num_pairs: int) -> dict[str, Any]:
     """Paired 99th percentiles of the time between a row's tokens."""
-    # As `phyla serve` does for its own threads.
-    sys.setswitchinterval(SWITCH_SECONDS)
     with phyla.load("starter", proposer=engine) as model:
         model.constraints.warm_up()
-        for _piece in model.stream_chat(PROMPT, max_tokens=NUM_STREAMED):
-            pass
+        model.chat(PROMPT, max_tokens=NUM_STREAMED)
+        as_a_server()
         samples = []
         for number in range(num_pairs):
             hard = HardSchemas(model, number)
