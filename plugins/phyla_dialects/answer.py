@@ -2,42 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
-from phyla.output import ParserContext, Piece, ReasoningDelta, TextDelta, ToolArgumentsDelta, ToolCallEnd, ToolCallStart
+from phyla.output import ParserContext, Piece, ReasoningDelta, TextDelta
 
+from phyla_dialects.calls import Calls
 from phyla_dialects.source import Source, Steps, skip_space, stream_until, try_read
 from phyla_dialects.tools import OfferedTools
 
 _FIRST_SENTINEL = 0xFDD0
 """Unicode's noncharacters: they stand for a dialect's special tokens inside the text, where no model text can be."""
-
-
-@dataclass
-class Calls:
-    """The calls of one answer: which tools exist, and the index of the next call."""
-
-    tools: OfferedTools
-    num_calls: int = 0
-    sentinels: dict[str, str] = field(default_factory=dict)
-    """Spelling of a special token to the character that stands for it."""
-
-    def start(self, name: str) -> ToolCallStart:
-        self.num_calls += 1
-        return ToolCallStart(self.num_calls - 1, name)
-
-    def arguments(self, json_text: str) -> ToolArgumentsDelta:
-        return ToolArgumentsDelta(self.num_calls - 1, json_text)
-
-    def end(self) -> ToolCallEnd:
-        return ToolCallEnd(self.num_calls - 1)
-
-    def whole(self, name: str, json_text: str) -> Iterator[Piece]:
-        """One complete call in three pieces."""
-        yield self.start(name)
-        yield self.arguments(json_text)
-        yield self.end()
 
 
 CallGrammar = Callable[[Source, Calls], Steps[None]]
@@ -56,7 +30,7 @@ class AnswerParser:
         self._context = context
         self._sentinels = {spelling: chr(_FIRST_SENTINEL + index) for index, spelling in enumerate(specials)}
         self._spellings = {sentinel: spelling for spelling, sentinel in self._sentinels.items()}
-        self._calls = Calls(OfferedTools(context.tools), sentinels=self._sentinels)
+        self._calls = Calls(OfferedTools(context.tools), context.tells_whole_calls, sentinels=self._sentinels)
         self._grammar = calls if context.tools else None
         self._steps = self._answer()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 
 from phyla.output import Piece
 
-from phyla_dialects.answer import Calls
+from phyla_dialects.calls import Calls
 from phyla_dialects.source import Source, Steps, partial_suffix
 
 IsEnd = Callable[[str, bool], bool | None]

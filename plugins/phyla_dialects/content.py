@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 
-from phyla.output import TextDelta
+from phyla.output import Piece, TextDelta
 
+from phyla_dialects.calls import Calls
 from phyla_dialects.source import Source, Steps, stream_until
 
 
@@ -23,12 +24,18 @@ class Read(Enum):
 
 
 def read_calls(
-    source: Source, openers: Sequence[str], inner: Sequence[str], closer: str, call: Callable[[str], Steps[Read]]
+    source: Source,
+    calls: Calls,
+    openers: Sequence[str],
+    inner: Sequence[str],
+    closer: str,
+    call: Callable[[str], Steps[Read]],
 ) -> Steps[None]:
     """Read content to the end of the answer.
 
     Args:
         source: the answer.
+        calls: what `call` tells of.
         openers: markers that a call begins with.
         inner: further markers of a call, which mean nothing outside of one.
         closer: the one of them that ends a call.
@@ -43,9 +50,30 @@ def read_calls(
             is_broken = hit != closer
             continue
         source.mark()
-        read = yield from call(hit)
+        read = yield from _told_whole(source, calls, call(hit)) if calls.are_told_whole else call(hit)
         is_broken = read is Read.BROKEN
         if read is Read.NOTHING:
             yield TextDelta(source.failed(hit))
         else:
             source.drop_unfinished()
+
+
+def _told_whole(source: Source, calls: Calls, steps: Steps[Read]) -> Steps[Read]:
+    """Hold a call back until it is whole, or the cap cut it; one that breaks before was never begun."""
+    num_before = calls.num_calls
+    held: list[Piece] = []
+    while True:
+        try:
+            piece = next(steps)
+        except StopIteration as stop:
+            read: Read = stop.value
+            break
+        if piece is None:
+            yield None
+        else:
+            held.append(piece)
+    if read is Read.BROKEN and not (source.is_cut and source.has_run_out):
+        calls.num_calls = num_before
+        return Read.NOTHING
+    yield from held
+    return read

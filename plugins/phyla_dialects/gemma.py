@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from phyla_dialects.answer import Calls
+from phyla_dialects.calls import Calls
 from phyla_dialects.content import Read, read_calls
 from phyla_dialects.json_text import read_json, write_json
 from phyla_dialects.source import Source, Steps, read_text
@@ -42,7 +42,7 @@ def gemma_calls(source: Source, calls: Calls) -> Steps[None]:
             yield calls.arguments(write_json(arguments)[:-1])
         return Read.WHOLE
 
-    yield from read_calls(source, (opener,), (closer,), closer, call)
+    yield from read_calls(source, calls, (opener,), (closer,), closer, call)
 
 
 class Segment:

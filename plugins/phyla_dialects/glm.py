@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from phyla_dialects.answer import Calls
 from phyla_dialects.arguments import Arguments
+from phyla_dialects.calls import Calls
 from phyla_dialects.content import Read, read_calls
 from phyla_dialects.hermes import json_call
 from phyla_dialects.source import Source, Steps, peek, read_name, skip_space, skip_space_before
@@ -17,7 +17,7 @@ def glm_calls(source: Source, calls: Calls) -> Steps[None]:
     def call(opener: str) -> Steps[Read]:
         return (yield from _call(source, calls))
 
-    yield from read_calls(source, (OPEN,), (KEY, END_KEY, VALUE, END_VALUE, CLOSE), CLOSE, call)
+    yield from read_calls(source, calls, (OPEN,), (KEY, END_KEY, VALUE, END_VALUE, CLOSE), CLOSE, call)
 
 
 def _call(source: Source, calls: Calls) -> Steps[Read]:

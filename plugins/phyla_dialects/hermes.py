@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from phyla_dialects.answer import Calls
+from phyla_dialects.calls import Calls
 from phyla_dialects.content import Read, read_calls
 from phyla_dialects.json_stream import read_value, stream_object
 from phyla_dialects.json_text import read_json, write_json
@@ -31,7 +31,7 @@ def hermes_calls(source: Source, calls: Calls) -> Steps[None]:
             yield from skip_space_before(source, (CLOSE,))
         return read
 
-    yield from read_calls(source, (OPEN,), (CLOSE,), CLOSE, call)
+    yield from read_calls(source, calls, (OPEN,), (CLOSE,), CLOSE, call)
 
 
 def json_call(source: Source, calls: Calls) -> Steps[Read]:

@@ -136,7 +136,8 @@ def stream_object(source: Source, wrap: Callable[[str], Piece]) -> Steps[bool]:
         num_valid, is_valid = _scan(scanner, source.text)
         if num_valid:
             yield wrap(source.take(num_valid))
-        if scanner.is_complete or not is_valid or source.is_closed:
+        source.has_run_out = False
+        if scanner.is_complete or not is_valid or source.runs_out():
             return scanner.is_complete
         yield None
 

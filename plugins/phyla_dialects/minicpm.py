@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import html
 
-from phyla_dialects.answer import Calls
 from phyla_dialects.arguments import Arguments
+from phyla_dialects.calls import Calls
 from phyla_dialects.content import Read, read_calls
 from phyla_dialects.source import Source, Steps, read_name, read_text, skip_space_before, try_read
 
@@ -24,7 +24,9 @@ def minicpm_calls(source: Source, calls: Calls) -> Steps[None]:
         yield arguments.begin()
         return (yield from _params(source, arguments))
 
-    yield from read_calls(source, (FUNCTION,), (PARAM, END_PARAM, CDATA, END_CDATA, END_FUNCTION), END_FUNCTION, call)
+    yield from read_calls(
+        source, calls, (FUNCTION,), (PARAM, END_PARAM, CDATA, END_CDATA, END_FUNCTION), END_FUNCTION, call
+    )
 
 
 def _params(source: Source, arguments: Arguments) -> Steps[Read]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from phyla_dialects.answer import Calls
+from phyla_dialects.calls import Calls
 from phyla_dialects.content import Read, read_calls
 from phyla_dialects.hermes import call_of
 from phyla_dialects.json_stream import read_value, stream_object
@@ -19,7 +19,7 @@ def mistral_calls(source: Source, calls: Calls) -> Steps[None]:
         return (yield from (_array(source, calls) if is_array else _named(source, calls)))
 
     # Nothing closes a call here: of a broken one only the markers that could still follow its name are dropped.
-    yield from read_calls(source, (OPEN,), (ARGS, CALL_ID), ARGS, call)
+    yield from read_calls(source, calls, (OPEN,), (ARGS, CALL_ID), ARGS, call)
 
 
 def _array(source: Source, calls: Calls) -> Steps[Read]:

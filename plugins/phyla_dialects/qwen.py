@@ -5,8 +5,8 @@ Values are raw text, typed by the tool's schema. The outer tag may be missing: s
 
 from __future__ import annotations
 
-from phyla_dialects.answer import Calls
 from phyla_dialects.arguments import Arguments
+from phyla_dialects.calls import Calls
 from phyla_dialects.content import Read, read_calls
 from phyla_dialects.hermes import json_call
 from phyla_dialects.source import Source, Steps, read_name, skip_space, skip_space_before, try_read
@@ -24,7 +24,7 @@ def qwen_calls(source: Source, calls: Calls) -> Steps[None]:
         return read
 
     inner = (PARAMETER, END_PARAMETER, END_FUNCTION, CLOSE)
-    yield from read_calls(source, (OPEN, FUNCTION), inner, CLOSE, call)
+    yield from read_calls(source, calls, (OPEN, FUNCTION), inner, CLOSE, call)
 
 
 def _call(source: Source, calls: Calls, opener: str) -> Steps[Read]:

@@ -35,8 +35,18 @@ class ToolCall:
 class Answer:
     """Reads one sample through its parser and remembers what was said."""
 
-    def __init__(self, parser: OutputParser) -> None:
+    def __init__(self, parser: OutputParser, most_calls: int | None = None) -> None:
+        """Begin.
+
+        Args:
+            parser: a fresh one.
+            most_calls: the answer is over with the end of so many; what the model says after them is nobody's.
+        """
         self._parser = parser
+        self._most_calls = most_calls
+        self.is_over = False
+        """Whether nothing can be added to it."""
+
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self.calls: list[ToolCall] = []
@@ -54,14 +64,20 @@ class Answer:
 
     def token(self, event: Token) -> list[Piece]:
         """What became certain with this token."""
+        if self.is_over:
+            return []
         self._num_tokens += 1
         return self._note(self._parser.feed(event.text, event.special)) if event.text else []
 
     def finish(self, event: Finished) -> list[Piece]:
         """What was still held back, by the engine and then by the parser: one flush through the same path."""
+        if self.is_over:
+            return []
         pieces = self._parser.feed(event.text) if event.text else []
         is_cut = event.reason == "length" or event.stop_string is not None
-        return self._note([*pieces, *self._parser.finish(is_cut)])
+        noted = self._note([*pieces, *self._parser.finish(is_cut)])
+        self.is_over = True
+        return noted
 
     def finish_reason(self, event: Finished) -> str:
         """Whole calls come before everything, unless the cap cut another short: its arguments are no JSON then."""
@@ -90,4 +106,7 @@ class Answer:
                     call.arguments = "{}"
                     noted.append(ToolArgumentsDelta(piece.index, call.arguments))
             noted.append(piece)
+            if isinstance(piece, ToolCallEnd) and len(self.calls) == self._most_calls:
+                self.is_over = True
+                break
         return noted

@@ -25,9 +25,16 @@ class ChatShape:
     model_id: str
     num_samples: int
     create_parser: Callable[[], OutputParser]
+    most_calls: int | None = None
+    """Calls after which an answer is over; None for any number."""
+
     logprobs: LogprobsShape | None = None
     include_usage: bool = False
     created: int = field(default_factory=lambda: int(time.time()))
+
+    def answers(self) -> list[Answer]:
+        """One a sample, to be filled."""
+        return [Answer(self.create_parser(), self.most_calls) for _ in range(self.num_samples)]
 
     def members(self, kind: str) -> dict[str, Any]:
         return {"id": self.completion_id, "object": kind, "created": self.created, "model": self.model_id}
@@ -38,21 +45,25 @@ class WholeChat:
 
     def __init__(self, shape: ChatShape) -> None:
         self._shape = shape
-        self._answers = [Answer(shape.create_parser()) for _ in range(shape.num_samples)]
+        self._answers = shape.answers()
         self._tokens: list[list[Token]] = [[] for _ in range(shape.num_samples)]
         self._reasons = ["stop"] * shape.num_samples
         self._usage = UsageTotal()
 
     def event(self, event: EngineEvent) -> None:
         if isinstance(event, Token):
-            self._answers[event.sample].token(event)
-            if self._shape.logprobs is not None:
+            answer = self._answers[event.sample]
+            if self._shape.logprobs is not None and not answer.is_over:
                 self._tokens[event.sample].append(event)
+            answer.token(event)
         elif isinstance(event, Finished):
             answer = self._answers[event.sample]
             answer.finish(event)
             self._reasons[event.sample] = answer.finish_reason(event)
             self._usage.add(event.request_id, event.usage, answer.num_reasoning_tokens)
+
+    def has_all(self) -> bool:
+        return all(answer.is_over for answer in self._answers)
 
     def body(self) -> dict[str, Any]:
         choices = [self._choice(index) for index in range(self._shape.num_samples)]
@@ -73,7 +84,7 @@ class ChatChunks:
 
     def __init__(self, shape: ChatShape) -> None:
         self._shape = shape
-        self._answers = [Answer(shape.create_parser()) for _ in range(shape.num_samples)]
+        self._answers = shape.answers()
         self._unsaid: list[list[Token]] = [[] for _ in range(shape.num_samples)]
         self._usage = UsageTotal()
 
@@ -83,12 +94,16 @@ class ChatChunks:
 
     def event(self, event: EngineEvent) -> bytes:
         if isinstance(event, Token):
-            if self._shape.logprobs is not None:
+            answer = self._answers[event.sample]
+            if self._shape.logprobs is not None and not answer.is_over:
                 self._unsaid[event.sample].append(event)
-            return self._pieces(event.sample, self._answers[event.sample].token(event))
+            return self._pieces(event.sample, answer.token(event))
         if isinstance(event, Finished):
             return self._finish(event)
         return b""
+
+    def has_all(self) -> bool:
+        return all(answer.is_over for answer in self._answers)
 
     def failure(self, error: ApiError) -> bytes:
         return frame(error.body()) + DONE

@@ -18,7 +18,7 @@ from phyla_server.ending_fields import read_max_tokens, read_stop
 from phyla_server.errors import bad_request
 from phyla_server.fields import Fields
 from phyla_server.incoming import Incoming
-from phyla_server.logprobs import MAX_TOP, MAX_TOP_PEER, LogprobsShape
+from phyla_server.logprobs import MAX_TOP, MAX_TOP_PEER, LogprobsShape, wants_token_ids
 from phyla_server.messages import read_messages
 from phyla_server.served import ServedModel
 from phyla_server.serving import Serving
@@ -89,13 +89,16 @@ def prepare_chat(serving: Serving, incoming: Incoming, unenforced: Unenforced | 
         session_id=read_session_id(fields.body, incoming.headers),
         trace_id=read_trace_id(incoming.headers),
     )
-    num_top = sampling.num_logprobs
+    num_top, as_ids = sampling.num_logprobs, wants_token_ids(fields)
     shape = ChatShape(
         completion_id=completion_id,
         model_id=model.model_id,
         num_samples=num_samples,
-        create_parser=lambda: model.create_parser(rendered),
-        logprobs=None if num_top is None else LogprobsShape(model.tokenizer, num_top=num_top, is_peer=is_peer),
+        create_parser=lambda: model.create_parser(rendered, tells_whole_calls=not stream),
+        most_calls=None if use.is_parallel else 1,
+        logprobs=None
+        if num_top is None
+        else LogprobsShape(model.tokenizer, num_top=num_top, is_peer=is_peer, as_ids=as_ids),
         include_usage=include_usage,
     )
     return PreparedChat(model.engine.recognised(request), shape, stream, asked)

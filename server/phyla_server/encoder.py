@@ -24,6 +24,10 @@ class StreamEncoder(Protocol):
         """Frames for one event; empty while something is held back."""
         ...
 
+    def has_all(self) -> bool:
+        """Whether the answer is over though the model may go on; its samples' last events are still wanted."""
+        ...
+
     def failure(self, error: ApiError) -> bytes:
         """Frames that end the stream after an error."""
         ...
@@ -37,6 +41,10 @@ class WholeEncoder(Protocol):
     """Collects one answer that is sent in one piece."""
 
     def event(self, event: EngineEvent) -> None: ...
+
+    def has_all(self) -> bool:
+        """As of a stream."""
+        ...
 
     def body(self) -> dict[str, Any]: ...
 

@@ -58,11 +58,11 @@ def failure_error(failed: Failed) -> ApiError:
     return _classified(kind if is_ours else GenerationFailed, failed.error)
 
 
-def interruption(event: EngineEvent) -> ApiError | None:
-    """The error that ends an answer early, if this event is one."""
+def interruption(event: EngineEvent, is_cut: bool) -> ApiError | None:
+    """The error that ends an answer early, if this event is one. `is_cut`: we ended it, since it was complete."""
     if isinstance(event, Failed):
         return failure_error(event)
-    if isinstance(event, Finished) and event.reason == "cancelled":
+    if isinstance(event, Finished) and event.reason == "cancelled" and not is_cut:
         return ApiError(503, "the request was cancelled by the server, which is shutting down", "engine_unavailable")
     return None
 

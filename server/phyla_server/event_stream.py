@@ -82,6 +82,8 @@ class _StreamedBody(ASGIResponse):
             if error is not None:
                 await writer.write(frames + self._encoder.failure(error), last=True)
                 return
+            if self._encoder.has_all():
+                self._ticket.cut()
             if not self._ticket.is_finished:
                 await writer.write_or_keep_alive(frames)
             else:
@@ -91,7 +93,7 @@ class _StreamedBody(ASGIResponse):
         """Frames up to the first error, and that error."""
         frames = b""
         for event in events:
-            error = interruption(event)
+            error = interruption(event, self._ticket.is_cut)
             if error is not None:
                 return frames, error
             try:

@@ -19,6 +19,8 @@ class Ticket:
         self._events: list[EngineEvent] = []
         self._waiter: asyncio.Future[None] | None = None
         self._held = held
+        self.is_cut = False
+        """Whether its requests were ended because the answer was complete."""
 
     @property
     def is_finished(self) -> bool:
@@ -44,6 +46,12 @@ class Ticket:
         """Let a waiting `take` return."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    def cut(self) -> None:
+        """End what still runs; the last events still come. Safe to call twice."""
+        if not self.is_cut:
+            self.is_cut = True
+            self._service.cancel(self)
 
     def close(self) -> None:
         """Cancel what still runs. Safe to call twice."""
@@ -103,6 +111,10 @@ class GenerationService:
         for request_id in ticket.open_ids:
             if self._tickets.pop(request_id, None) is not None:
                 self._front.cancel(request_id)
+
+    def cancel(self, ticket: Ticket) -> None:
+        for request_id in ticket.open_ids:
+            self._front.cancel(request_id)
 
     def cancel_all(self) -> None:
         """Cancel every open request; each still gets its last event."""

@@ -65,6 +65,7 @@ SAMPLING: Mapping[str, Schema] = {
     "n": _integer(1, 8),
     "min_tokens": _integer(0),
     "ignore_eos": BOOLEAN,
+    "return_tokens_as_token_ids": BOOLEAN,
     "session_id": STRING,
     "prompt_cache_key": STRING,
     "user": STRING,

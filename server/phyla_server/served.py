@@ -66,7 +66,7 @@ class ServedModel:
         """Whether structured output can be promised."""
         return self.constraints is not None and self.constraints.is_active
 
-    def create_parser(self, rendered: Rendered) -> OutputParser:
+    def create_parser(self, rendered: Rendered, *, tells_whole_calls: bool = False) -> OutputParser:
         """A fresh parser for one sample that follows this prompt."""
         start, end = self.reasoning or (None, None)
         context = ParserContext(
@@ -74,6 +74,7 @@ class ServedModel:
             starts_in_reasoning=rendered.starts_in_reasoning,
             reasoning_start=start,
             reasoning_end=end,
+            tells_whole_calls=tells_whole_calls,
         )
         return self.parser.create(context)
 

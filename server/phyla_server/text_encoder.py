@@ -11,7 +11,7 @@ from phyla.request import EngineEvent, Finished, Token
 
 from phyla_server.encoder import DONE, frame
 from phyla_server.errors import ApiError
-from phyla_server.logprobs import LogprobsShape
+from phyla_server.logprobs import LogprobsShape, TextPosition
 from phyla_server.usage import UsageTotal
 
 
@@ -72,17 +72,20 @@ class WholeText:
             self._reasons[index] = _reason(event)
             self._usage.add(event.request_id, event.usage)
 
+    def has_all(self) -> bool:
+        return False
+
     def body(self) -> dict[str, Any]:
         choices = [self._choice(index) for index in range(len(self._texts))]
         return self._shape.members() | {"choices": choices, "usage": self._usage.block()}
 
     def _choice(self, index: int) -> dict[str, Any]:
         logprobs = self._shape.logprobs
-        offset = len(self._shape.echoes[index])
+        position = TextPosition(len(self._shape.echoes[index]))
         choice = {
             "index": index,
             "text": "".join(self._texts[index]),
-            "logprobs": logprobs.text(self._tokens[index], offset) if logprobs is not None else None,
+            "logprobs": logprobs.text(self._tokens[index], position) if logprobs is not None else None,
             "finish_reason": self._reasons[index],
         }
         return choice | self._shape.ids(self._tokens[index])
@@ -94,7 +97,7 @@ class TextChunks:
     def __init__(self, shape: TextShape) -> None:
         self._shape = shape
         self._unsaid: list[list[Token]] = [[] for _ in shape.echoes]
-        self._offsets = [len(echo) for echo in shape.echoes]
+        self._positions = [TextPosition(len(echo)) for echo in shape.echoes]
         self._usage = UsageTotal()
 
     def opening(self) -> bytes:
@@ -110,6 +113,9 @@ class TextChunks:
         if isinstance(event, Finished):
             return self._finish(event)
         return b""
+
+    def has_all(self) -> bool:
+        return False
 
     def failure(self, error: ApiError) -> bytes:
         return frame(error.body()) + DONE
@@ -145,9 +151,7 @@ class TextChunks:
         if self._shape.logprobs is None or not tokens:
             return None
         self._unsaid[index] = []
-        block = self._shape.logprobs.text(tokens, self._offsets[index])
-        self._offsets[index] += sum(map(len, block.get("tokens", ())))
-        return block
+        return self._shape.logprobs.text(tokens, self._positions[index])
 
 
 def _said(event: Token) -> str:

@@ -20,7 +20,7 @@ from phyla_server.ending_fields import read_max_tokens, read_stop
 from phyla_server.errors import bad_request
 from phyla_server.fields import Fields
 from phyla_server.incoming import Incoming
-from phyla_server.logprobs import MAX_TOP, MAX_TOP_PEER, LogprobsShape, with_text_logprobs
+from phyla_server.logprobs import MAX_TOP, MAX_TOP_PEER, LogprobsShape, wants_token_ids, with_text_logprobs
 from phyla_server.served import ServedModel
 from phyla_server.serving import Serving
 from phyla_server.text_encoder import TextShape
@@ -97,7 +97,7 @@ def prepare_text(serving: Serving, incoming: Incoming, unenforced: Unenforced | 
         echoes=[_spelt(model, rendered) if echo else "" for rendered in prompts for _ in range(num_samples)],
         logprobs=None
         if num_logprobs is None
-        else LogprobsShape(model.tokenizer, num_top=num_logprobs, is_peer=is_peer),
+        else LogprobsShape(model.tokenizer, num_top=num_logprobs, is_peer=is_peer, as_ids=wants_token_ids(fields)),
         include_usage=read_include_usage(fields),
         gives_ids=why_no_text(model.tokenizer) is not None,
     )

@@ -26,12 +26,14 @@ async def collect(ticket: Ticket, encoder: WholeEncoder, receive: Receive) -> di
     try:
         while not ticket.is_finished:
             for event in await ticket.take():
-                error = interruption(event)
+                error = interruption(event, ticket.is_cut)
                 if error is not None:
                     raise error
                 encoder.event(event)
             if watcher.done():
                 raise ClientGone
+            if encoder.has_all():
+                ticket.cut()
     finally:
         ticket.close()
         watcher.cancel()

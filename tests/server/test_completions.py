@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+from phyla.request import Token, TokenLogprobs
 from phyla.tokenizer import AbsentTokenizer
+from phyla.tokenizer.fast import FastTokenizer
+from phyla_server.logprobs import LogprobsShape, TextPosition
+
+from tests.core.tokenizer import small_tokenizers
+from tests.server.conftest import says
 
 
 def test_a_completion_has_openais_shape(serve):
@@ -105,6 +113,50 @@ def test_logprobs_have_the_older_shape_whole_and_streamed(serve):
     assert whole.text_offset == sorted(whole.text_offset)
     assert [token for chunk in chunks for token in chunk.tokens] == whole.tokens
     assert [offset for chunk in chunks for offset in chunk.text_offset] == whole.text_offset
+
+
+BYTES = FastTokenizer(small_tokenizers.byte_level().to_str(), {"eos_token": "<|im_end|>"})
+PIECES = "🙂 ok"
+
+
+def test_pieces_of_characters_are_told_apart_by_their_bytes(serve):
+    running = serve(says(BYTES, PIECES), speaks=BYTES)
+    raw = [BYTES.token_bytes(token_id) for token_id in BYTES.encode(PIECES)]
+
+    told = running.openai.completions.create(model="m", prompt="a", logprobs=5).choices[0].logprobs
+
+    assert told.tokens[:4] == ["bytes:\\xf0", "bytes:\\x9f", "bytes:\\x99", "bytes:\\x82"]
+    assert "".join(told.tokens[4:]) == " ok"
+    # Neighbours in the vocabulary are pieces too: none is lost, none takes another's place.
+    assert [len(top) for top in told.top_logprobs] == [5] * len(raw)
+    assert [top[token] for top, token in zip(told.top_logprobs, told.tokens, strict=True)] == told.token_logprobs
+    assert told.text_offset == [
+        len(b"".join(raw[:index]).decode("utf-8", errors="ignore")) for index in range(len(raw))
+    ]
+
+
+def test_tokens_are_told_by_id_to_those_who_ask(serve):
+    running = serve(says(BYTES, PIECES), speaks=BYTES)
+    ids = [f"token_id:{token_id}" for token_id in BYTES.encode(PIECES)]
+    asked = {"return_tokens_as_token_ids": True}
+
+    text = running.complete(logprobs=2, **asked).json()["choices"][0]
+    chat = running.chat(logprobs=True, top_logprobs=1, **asked).json()["choices"][0]
+
+    assert text["logprobs"]["tokens"] == ids
+    assert next(iter(text["logprobs"]["top_logprobs"][0])) == ids[0]
+    assert [entry["token"] for entry in chat["logprobs"]["content"]] == ids
+    assert chat["logprobs"]["content"][0]["top_logprobs"][0]["token"] == ids[0]
+
+
+def test_of_tokens_that_are_spelt_alike_the_likeliest_is_told_and_the_chosen_one_always():
+    spelt = {1: b"a", 2: b"a", 3: b"b", 4: b"c"}
+    shape = LogprobsShape(SimpleNamespace(token_bytes=spelt.get), num_top=3)
+    token = Token("r", 4, "c", logprobs=TokenLogprobs(-9.0, ((1, -0.1), (2, -2.0), (3, -3.0))))
+
+    told = shape.text([token], TextPosition())
+
+    assert told["top_logprobs"] == [{"a": -0.1, "b": -3.0, "c": -9.0}]
 
 
 def test_reasoning_and_tools_are_not_read_out_of_plain_text(serve):

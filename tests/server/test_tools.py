@@ -94,12 +94,51 @@ def test_a_call_that_the_cap_cuts_short_ends_by_length(serve):
     assert choice["finish_reason"] == "length"
 
 
-def test_a_call_whose_arguments_are_no_json_is_not_told_as_a_whole_one(serve):
-    running = serve("""<tool_call>{"name": "weather", "arguments": {"city": 'x'}}</tool_call>""", parser="hermes")
+@pytest.mark.parametrize(
+    ("parser", "broken"),
+    [
+        ("hermes", """<tool_call>{"name": "weather", "arguments": {"city": 'x'}}</tool_call>"""),
+        ("qwen", "<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</tool_call>"),
+        ("minicpm", '<function name="weather"><param name="city">Rome</function>'),
+        ("glm", "<tool_call>weather\n<arg_key>city</arg_key>Rome</tool_call>"),
+        ("mistral", "[TOOL_CALLS]weather[ARGS]{'city': 'Rome'}"),
+    ],
+)
+def test_a_call_that_breaks_off_is_text_where_it_can_be_taken_back_and_never_told_as_whole(serve, parser, broken):
+    running = serve(f"Let me look.{broken} Oh.", parser=parser)
 
-    choice = running.chat(tools=TOOLS).json()["choices"][0]
+    whole = running.chat(tools=TOOLS).json()["choices"][0]
+    streamed = streamed_choice(running)
 
-    assert choice["finish_reason"] == "stop"
+    assert whole["message"] == {"role": "assistant", "content": f"Let me look.{broken} Oh."}
+    assert whole["finish_reason"] == streamed.finish_reason == "stop"
+    told = [call.function.arguments for call in streamed.message.tool_calls or ()]
+    assert "".join([streamed.message.content, *told]).startswith("Let me look.")
+    assert "Oh." in "".join([streamed.message.content, *told])
+
+
+@pytest.mark.parametrize("num_samples", [1, 2])
+def test_one_call_at_a_time_ends_the_answer_with_its_first_call(serve, tokenizer, num_samples):
+    def endless(request, sample):
+        yield from tokenizer.encode(CALLS)
+        while True:
+            yield from tokenizer.encode(" and so on")
+
+    running = serve(endless, parser="hermes")
+    asked = {"tools": TOOLS, "parallel_tool_calls": False, "n": num_samples, "logprobs": True}
+
+    whole = running.chat(**asked).json()
+    with running.openai.chat.completions.stream(model="m", messages=QUESTION, **asked) as stream:
+        streamed = stream.get_final_completion()
+
+    for choice in [*whole["choices"], *(one.model_dump() for one in streamed.choices)]:
+        assert [call["function"]["name"] for call in choice["message"]["tool_calls"]] == ["weather"]
+        assert choice["message"]["content"] == "Let me look."
+        assert choice["finish_reason"] == "tool_calls"
+        said = "".join(entry["token"] for entry in choice["logprobs"]["content"])
+        assert "and so on" not in said
+    assert whole["usage"]["completion_tokens"] > 0
+    assert running.front.wait_until_idle()
 
 
 def test_markup_without_tools_is_text(serve):

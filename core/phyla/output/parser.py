@@ -61,6 +61,9 @@ class ParserContext:
     """Spelling that opens reasoning, or None for a model without."""
 
     reasoning_end: str | None = None
+    tells_whole_calls: bool = False
+    """Nobody reads along: a call may wait until it is whole, and one that breaks off is text, as if none had begun."""
+
     extras: Mapping[str, Any] = field(default_factory=dict)
 
 
