@@ -1,6 +1,7 @@
 """Every dialect reads its golden answers, however they are cut."""
 
 import json
+from dataclasses import replace
 from itertools import groupby
 
 import pytest
@@ -310,6 +311,16 @@ def test_broken_json_stops_where_it_breaks_and_the_rest_is_text():
 )
 def test_what_follows_where_a_call_broke_is_text_without_the_calls_markers(dialect, text, content):
     assert parse(BY_NAME[dialect], THINKS, plain(text)).content == content
+    taken_back = parse(BY_NAME[dialect], replace(THINKS, tells_whole_calls=True), plain(text))
+    assert (taken_back.content, taken_back.calls) == (text, ())
+
+
+@CASES
+def test_calls_told_whole_are_the_whole_ones_however_they_are_cut(dialect, context, fed, content, reasoning, calls):
+    context = replace(context, tells_whole_calls=True)
+    whole = parse(BY_NAME[dialect], context, fed)
+    assert read(whole) == [one for one in calls if one[2]]
+    assert {parse(BY_NAME[dialect], context, cut) for cut in random_cuts(fed, 20, seed=3)} == {whole}
 
 
 DEEP = "[" * 20_000
