@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
+
+if TYPE_CHECKING:
+    from phyla.model.step import Route
 
 GatedActivation = Callable[[mx.array, mx.array], mx.array]
 """`(gate, up) -> activated gate times up`, of one shape."""
@@ -18,6 +22,12 @@ def swiglu(gate: mx.array, up: mx.array) -> mx.array:
         Shazeer 2020, section 2, eq. 6.
     """
     return gate * mx.sigmoid(gate) * up
+
+
+def swiglu_by_powers(gate: mx.array, up: mx.array) -> mx.array:
+    """`swiglu` with a power of two: MLX's exponential takes three times as long on a Linux CPU."""
+    wide = gate.astype(mx.float32)
+    return (wide * up / (1 + mx.power(mx.array(2.0), wide * -math.log2(math.e)))).astype(gate.dtype)
 
 
 def geglu(gate: mx.array, up: mx.array) -> mx.array:
@@ -41,4 +51,20 @@ def geglu_tanh(gate: mx.array, up: mx.array) -> mx.array:
 
 def fused(activation: GatedActivation, compiled: bool) -> GatedActivation:
     """The activation as one kernel for any shape, or as it is (the plain twin) when `compiled` is off."""
-    return mx.compile(activation, shapeless=True) if compiled else activation
+    return CompiledActivation(activation) if compiled else activation
+
+
+class CompiledActivation:
+    """One kernel for any shape, with mlx-lm's bits; `on_route` may have others."""
+
+    def __init__(self, activation: GatedActivation) -> None:
+        self._kernel: GatedActivation = mx.compile(activation, shapeless=True)
+        is_on_cpu = mx.default_device().type == mx.DeviceType.cpu
+        self._on_fast_route = swiglu_by_powers if is_on_cpu and activation is swiglu else self._kernel
+
+    def __call__(self, gate: mx.array, up: mx.array) -> mx.array:
+        return self._kernel(gate, up)
+
+    def on_route(self, route: Route) -> GatedActivation:
+        """The fastest way that the route allows."""
+        return self._kernel if route == "exact" else self._on_fast_route

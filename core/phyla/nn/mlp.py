@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
-from phyla.nn.activation import GatedActivation
+from phyla.nn.activation import CompiledActivation, GatedActivation
 from phyla.nn.linear import FusedLinear, Linear
 
 if TYPE_CHECKING:
@@ -30,7 +30,10 @@ class GatedMLP:
     def __call__(self, x: mx.array, route: Route) -> mx.array:
         """(..., E) in and out."""
         gate, up = self.gate_up(x, route)
-        return self.down(self.activation(gate, up), route)
+        activation = self.activation
+        if isinstance(activation, CompiledActivation):
+            activation = activation.on_route(route)
+        return self.down(activation(gate, up), route)
 
     @property
     def arrays(self) -> list[mx.array]:
