@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from phyla.plan import Plan
 
     from phyla_server.http_server import HttpServer
+    from phyla_server.local_library import LocalLibrary
 
 
 def _serve(session: Session, settings: Settings, model: str | None) -> int:
@@ -45,11 +46,22 @@ def _serve(session: Session, settings: Settings, model: str | None) -> int:
             loaded.renderer.warm_up()
             routes = [one.value for one in session.manager.routes(settings)]
             served = served_by(loaded, session.manager, settings)
-            server = HttpServer(served, settings, keys, listener, plugin_routes=routes)
+            server = HttpServer(
+                served, settings, keys, listener, plugin_routes=routes, others=_library(session, settings)
+            )
             server.on_ready(freeze_garbage)
             server.on_ready(lambda: click.echo(ready_card(loaded.plan, settings, server.url)))
             _warn_about_memory(loaded.plan)
             return asyncio.run(_until_signalled(server))
+
+
+def _library(session: Session, settings: Settings) -> LocalLibrary:
+    from phyla.registry import ModelsSettings, local_models
+
+    from phyla_server.local_library import LocalLibrary
+
+    models = settings.section(ModelsSettings)
+    return LocalLibrary(lambda: local_models(models), [one.value for one in session.manager.families(settings)])
 
 
 async def _until_signalled(server: HttpServer) -> int:

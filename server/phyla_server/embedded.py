@@ -12,6 +12,7 @@ from phyla import Settings
 from phyla_server.http_server import HttpServer
 from phyla_server.keys import KeyRing
 from phyla_server.listening import open_listener
+from phyla_server.local_library import ListsModels
 from phyla_server.served import ServedModel
 from phyla_server.settings import ServerSettings
 
@@ -21,10 +22,16 @@ START_SECONDS = 60.0
 class EmbeddedServer:
     """`with EmbeddedServer(model, settings) as server:` serves until the block ends."""
 
-    def __init__(self, model: ServedModel, settings: Settings, keys: KeyRing | None = None) -> None:
+    def __init__(
+        self,
+        model: ServedModel,
+        settings: Settings,
+        keys: KeyRing | None = None,
+        others: ListsModels | None = None,
+    ) -> None:
         self._keys = keys if keys is not None else KeyRing.from_settings(settings.section(ServerSettings))
         self._listener: socket.socket = open_listener(settings.section(ServerSettings), self._keys)
-        self._server = HttpServer(model, settings, self._keys, self._listener, owner="embedded")
+        self._server = HttpServer(model, settings, self._keys, self._listener, owner="embedded", others=others)
         self._is_ready = threading.Event()
         self._server.on_ready(self._is_ready.set)
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -21,6 +21,7 @@ from phyla_server.generation import GenerationService
 from phyla_server.guard import GuardRules
 from phyla_server.keys import KeyRing
 from phyla_server.listening import is_loopback
+from phyla_server.local_library import ListsModels, NoOtherModels
 from phyla_server.preparation import Preparation
 from phyla_server.served import ServedModel
 from phyla_server.serving import Owner, Serving
@@ -49,6 +50,7 @@ class HttpServer:
         *,
         owner: Owner = "serve",
         plugin_routes: Sequence[Any] = (),
+        others: ListsModels | None = None,
     ) -> None:
         self._model = model
         self._all_settings = settings
@@ -57,6 +59,7 @@ class HttpServer:
         self._listener = listener
         self._owner = owner
         self._plugin_routes = plugin_routes
+        self._others = others or NoOtherModels()
         self._uvicorn: _Uvicorn | None = None
         self._generation: GenerationService | None = None
         self._log = logging.getLogger("phyla.server")
@@ -92,7 +95,9 @@ class HttpServer:
         self._generation = generation
         preparation = Preparation()
         enforcing = Enforcing(self._model.constraints)
-        serving = Serving(self._model, self._all_settings, generation, preparation, enforcing, self._owner)
+        serving = Serving(
+            self._model, self._all_settings, generation, preparation, enforcing, self._owner, self._others
+        )
         self._uvicorn = _Uvicorn(self._config(serving), self._ready)
         self._uvicorn.should_exit = self._stopped_at is not None
         watchdog = asyncio.create_task(self._watch(generation))

@@ -34,8 +34,9 @@ def open_listener(settings: ServerSettings, keys: KeyRing) -> socket.socket:
     if settings.port:
         served = probe(settings.port)
         if served:
+            # The first is the one that is served; what else the machine has comes after it.
             raise AddressTaken(
-                f"Port {settings.port} is already serving {', '.join(served)}. Use that server, stop it, or choose "
+                f"Port {settings.port} is already serving {served[0]}. Use that server, stop it, or choose "
                 f"another port with --port."
             )
     return _bind_tcp(settings.host, settings.port)

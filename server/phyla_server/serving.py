@@ -14,6 +14,7 @@ from phyla.sampling.settings import SamplingSettings
 
 from phyla_server.enforcing import Enforcing
 from phyla_server.generation import GenerationService
+from phyla_server.local_library import ListsModels, NoOtherModels
 from phyla_server.preparation import Preparation
 from phyla_server.served import ServedModel
 from phyla_server.settings import ServerSettings
@@ -31,6 +32,9 @@ class Serving:
     preparation: Preparation
     enforcing: Enforcing
     owner: Owner = "serve"
+    others: ListsModels = field(default_factory=NoOtherModels)
+    """Models on this machine that aren't served."""
+
     started_at: float = field(default_factory=time.time)
     """Unix seconds."""
 

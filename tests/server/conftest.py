@@ -22,6 +22,7 @@ from phyla_dialects.catalog import DIALECTS
 from phyla_server import http_server
 from phyla_server.embedded import EmbeddedServer
 from phyla_server.keys import KeyRing
+from phyla_server.local_library import ListsModels
 from phyla_server.served import served_model
 from phyla_server.settings import ServerSettings
 
@@ -91,6 +92,7 @@ def serve(checkpoint: FolderCheckpoint, tokenizer: Tokenizer, renderer: PromptRe
         keys: KeyRing | None = None,
         facts: Mapping[str, Any] | None = None,
         front: Mapping[str, Any] | None = None,
+        others: ListsModels | None = None,
         **settings: Any,
     ) -> Running:
         playing = says(speaks, script) if isinstance(script, str) else script
@@ -120,7 +122,7 @@ def serve(checkpoint: FolderCheckpoint, tokenizer: Tokenizer, renderer: PromptRe
         own = {name: value for name, value in settings.items() if name in SamplingSettings.model_fields}
         rest = {name: value for name, value in settings.items() if name not in own}
         filled = Settings([ServerSettings(port=0, **rest), SamplingSettings(**own)])
-        server = EmbeddedServer(model, filled, keys)
+        server = EmbeddedServer(model, filled, keys, others)
         server.start()
         started.append(Running(server, engine, speaks))
         return started[-1]

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from phyla.model.family import Claim
+from phyla.registry import LocalModel
 from phyla_server.keys import KeyRing
+from phyla_server.local_library import LocalLibrary
 from phyla_server.openapi import ENDPOINTS
 
 IGNORES_TOOLS = {"parser": "hermes", "template": "{% for m in messages %}{{ m.content }}{% endfor %}"}
@@ -33,6 +37,65 @@ def test_the_listed_model_is_found_and_an_unknown_one_is_not(serve):
     assert found.owned_by == "phyla"
     assert missing.status_code == 404
     assert missing.json()["error"]["code"] == "model_not_found"
+
+
+def local(path, model_id, **details):
+    return LocalModel(model_id, path, "hub", 1, config={"model_type": model_id}, **details)
+
+
+def claims(config):
+    return {"org/exact": Claim.EXACT, "org/any": Claim.FALLBACK}.get(config.get("model_type"), Claim.NONE)
+
+
+FAMILIES = [SimpleNamespace(claim=claims)]
+
+
+def test_other_models_on_the_machine_are_listed_after_the_served_one(serve, tmp_path):
+    found = [
+        local(tmp_path, "org/exact"),
+        local(tmp_path, "org/any"),
+        local(tmp_path, "phyla/scripted"),
+        local(tmp_path, "org/no-family"),
+        local(tmp_path, "org/draft", is_drafter=True),
+        local(tmp_path, "org/exact", is_current=False),
+        LocalModel("in-a-file", tmp_path, "gguf", 1),
+    ]
+    running = serve(others=LocalLibrary(lambda: found, FAMILIES))
+
+    listed = running.http.get("/v1/models").json()["data"]
+    other = running.http.get("/v1/models/org/any").json()
+
+    assert [(one["id"], one.get("tier")) for one in listed] == [
+        ("phyla/scripted", None),
+        ("org/exact", "targeted"),
+        ("org/any", "generic"),
+        ("in-a-file", None),
+    ]
+    assert other == listed[2]
+    assert str(tmp_path) not in running.http.get("/v1/models").text
+    assert running.complete(model="org/any").json()["model"] == "phyla/scripted"
+
+
+def test_local_models_are_looked_for_anew_after_a_while_and_a_disk_that_fails_lists_none(tmp_path):
+    def scan():
+        seconds.append(0.0)
+        if len(seconds) > 2:
+            raise OSError(5, "input/output error")
+        return [local(tmp_path, "org/any")]
+
+    seconds = []
+    clock = [0.0]
+    library = LocalLibrary(scan, FAMILIES, now=lambda: clock[0])
+    first, again = library.entries(), library.entries()
+    num_scans = len(seconds)
+    clock[0] = 31.0
+    library.entries()
+    clock[0] = 62.0
+
+    assert [one["id"] for one in first] == ["org/any"]
+    assert again == first
+    assert (num_scans, len(seconds)) == (1, 2)
+    assert library.entries() == ()
 
 
 def test_the_served_model_says_what_it_can(serve):

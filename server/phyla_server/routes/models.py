@@ -50,7 +50,7 @@ def model_routes(serving: Serving) -> list[HTTPRouteHandler]:
 
 
 def model_objects(serving: Serving) -> Sequence[Mapping[str, Any]]:
-    """The served model first. Not on the event loop: the first time, its template is asked what it renders."""
+    """The served model first, then what else is here. Not on the event loop: it asks the template, and the disk."""
     model, facts, chosen = serving.model, serving.model.facts, serving.all_settings.section(SamplingSettings)
     generation = facts.sampling_defaults
     top_k = _first(chosen.top_k, generation.get("top_k"))
@@ -64,6 +64,10 @@ def model_objects(serving: Serving) -> Sequence[Mapping[str, Any]]:
         "embeddings": False,
         "vision": False,
         "audio": False,
+        "anthropic_messages": False,
+        "responses": False,
+        "adapters": False,
+        "training": False,
     }
     served = {
         "id": model.model_id,
@@ -78,6 +82,8 @@ def model_objects(serving: Serving) -> Sequence[Mapping[str, Any]]:
         "tools": model.offers_tools,
         "structured_output": model.enforces_constraints,
         "embeddings": False,
+        "adapters": False,
+        "training": False,
         "capabilities": capabilities,
         "gen_defaults": {
             "temperature": _first(chosen.temperature, generation.get("temperature")),
@@ -85,7 +91,7 @@ def model_objects(serving: Serving) -> Sequence[Mapping[str, Any]]:
             "top_k": None if top_k is None else int(top_k),
         },
     }
-    return [served]
+    return [served, *(one for one in serving.others.entries() if one["id"] != model.model_id)]
 
 
 def _batch_mode(serving: Serving) -> str:
