@@ -13,7 +13,8 @@ from phyla.engine.reuse import NoReuse
 from phyla.engine.runner import STEPS_PER_STATE_EVALUATION
 from phyla.kv.loops import RowLoop
 from phyla.kv.row_state import RowState
-from phyla.request import Request, SamplingParams
+from phyla.request import ConstraintSpec, Request, SamplingParams
+from phyla.testing.constraint import WordList
 from phyla.testing.engines import a_request, plain_state, running, toy_spec
 
 
@@ -77,6 +78,23 @@ def test_a_token_is_one_dispatch_unless_the_host_has_a_say_in_it(
         engine.submit(a_request("one", range(3, 9), 12, sampling))
         log.wait("one")
     assert len(dispatched) == 12 * per_token
+
+
+def test_a_matcher_works_while_the_next_forward_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+    spec = toy_spec("F")
+    words = WordList([[20, 21, 22, 23]], eos_ids=spec.facts.eos_ids, vocab_size=spec.facts.vocab_size)
+    for owner, name in ((type(words.open()), "mask"), (type(words.open()), "accept"), (mx, "async_eval")):
+        does = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *args, name=name, does=does: happened.append(name) or does(*args))
+    with running(replace(spec, open_constraint=lambda request: words.open())) as (engine, log):
+        engine.submit(a_request("one", range(3, 9), 4, constraint=ConstraintSpec("words", "")))
+        log.wait("one")
+    # The first token is read at once, the others after the forward that they are the input of went out; each mask is
+    # filled between a forward and the draw from it.
+    drawn = ["async_eval", "mask", "async_eval"]
+    later = ["async_eval", "accept", "mask", "async_eval"]
+    assert happened == [*drawn, "accept", *drawn, *later, *later, "accept"]
 
 
 def test_what_is_stored_is_evaluated_by_name_now_and_then_in_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
