@@ -9,6 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from phyla.errors import ConstraintError
 
+TERSE = "<non-verbose/>"
+"""What the library puts in place of what its long errors quote."""
+
 
 class Matcher:
     """A `Constraint` over the library's parser."""
@@ -69,5 +72,5 @@ def checked(matcher: llguidance.LLMatcher) -> llguidance.LLMatcher:
         ConstraintError: the library's reason.
     """
     if matcher.is_error():
-        raise ConstraintError(matcher.get_error().strip())
+        raise ConstraintError(matcher.get_error().replace(TERSE, "").strip())
     return matcher

@@ -46,6 +46,8 @@ def library_tokenizer(tokenizer: Tokenizer, eos_ids: frozenset[int]) -> llguidan
     known = frozenset(one for one in eos_ids if one < tokenizer.vocab_size)
     if not known:
         raise ConstraintError("this model has no end-of-sequence token, so no answer of it could ever be complete.")
+    # The tokenizer gets ready for this at its first call: not when the engine asks what is forced.
+    tokenizer.encode("{", parse_special=False)
     return llguidance.LLTokenizer(llguidance.TokenizerWrapper(Vocabulary(tokenizer, known)), eos_token=sorted(known))
 
 

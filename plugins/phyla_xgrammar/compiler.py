@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import xgrammar
 from phyla.draft import Vocabulary
 from phyla.errors import ConstraintError
@@ -11,6 +12,8 @@ from phyla_xgrammar.grammar import grammar_of, library_message
 
 NUM_THREADS = 1
 """Of one compilation: more are threads of the library's own, whose priority nobody could lower."""
+
+NO_BYTE = -1
 
 
 class Compiler:
@@ -23,6 +26,9 @@ class Compiler:
             vocab_size=len(vocabulary.tokens),
             stop_token_ids=sorted(vocabulary.eos_ids),
         )
+        self.first_bytes = np.array([one[0] if one else NO_BYTE for one in vocabulary.tokens], dtype=np.int16)
+        """(V,) what each token begins with; `NO_BYTE` for those without text."""
+
         # What is compiled is kept by core, with its bounds.
         self._compiler = xgrammar.GrammarCompiler(info, max_threads=NUM_THREADS, cache_enabled=False)
 

@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 from phyla.draft import CompiledConstraint, Constraint, Vocabulary
 from phyla.request import ConstraintSpec
 
@@ -29,7 +30,8 @@ class XgrammarEngine:
         Raises:
             ConstraintError: it can't be compiled; says why.
         """
-        return Compiled(self._compiler(tokenizer, eos_ids).compile(spec), tokenizer, eos_ids)
+        compiler = self._compiler(tokenizer, eos_ids)
+        return Compiled(compiler.compile(spec), tokenizer, eos_ids, compiler.first_bytes)
 
     def _compiler(self, tokenizer: Tokenizer, eos_ids: frozenset[int]) -> Compiler:
         from phyla_xgrammar.compiler import Compiler
@@ -39,14 +41,23 @@ class XgrammarEngine:
             found = self._compilers.get(key)
             if found is None:
                 found = self._compilers[key] = Compiler(Vocabulary.of(tokenizer, eos_ids))
+                # The tokenizer gets ready for this at its first call: not when the engine asks what is forced.
+                tokenizer.encode("{", parse_special=False)
             return found
 
 
 class Compiled:
     """A compiled grammar; each row has a matcher of its own over it."""
 
-    def __init__(self, compiled: xgrammar.CompiledGrammar, tokenizer: Tokenizer, eos_ids: frozenset[int]) -> None:
+    def __init__(
+        self,
+        compiled: xgrammar.CompiledGrammar,
+        tokenizer: Tokenizer,
+        eos_ids: frozenset[int],
+        first_bytes: npt.NDArray[np.int16],
+    ) -> None:
         self._compiled = compiled
+        self._first_bytes = first_bytes
         self._tokenizer = tokenizer
         words = np.zeros((tokenizer.vocab_size + 31) // 32, dtype=np.uint32)
         for token_id in eos_ids:
@@ -59,4 +70,4 @@ class Compiled:
 
         from phyla_xgrammar.matcher import Matcher
 
-        return Matcher(xgrammar.GrammarMatcher(self._compiled), self._tokenizer, self._eos)
+        return Matcher(xgrammar.GrammarMatcher(self._compiled), self._tokenizer, self._eos, self._first_bytes)

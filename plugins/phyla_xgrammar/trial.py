@@ -10,12 +10,13 @@ from phyla.request import ConstraintSpec
 
 
 def trial(vocabulary: Vocabulary) -> Trial:
-    """Compiles. Runs in a process of its own."""
+    """Compiles, and goes some way along. Runs in a process of its own."""
     from phyla_xgrammar.compiler import Compiler
+    from phyla_xgrammar.following import check_following
 
     compiler = Compiler(vocabulary)
 
     def tried(kind: str, source: str) -> None:
-        compiler.compile(ConstraintSpec(kind, source))
+        check_following(compiler.compile(ConstraintSpec(kind, source)), len(vocabulary.tokens))
 
     return tried

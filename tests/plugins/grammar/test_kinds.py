@@ -179,3 +179,42 @@ def test_a_hard_schema_works_or_is_refused_in_bounded_time(compiler, tokenizer, 
     spec = ConstraintSpec("json_schema", schema(HARD[name]))
     with contextlib.suppress(ConstraintError):
         assert compiler.compile(spec).compiled.open().mask().any()
+
+
+@pytest.mark.parametrize("engine", ["llguidance", "xgrammar"])
+def test_text_that_is_forced_without_end_is_found_in_pieces(compiler_of, tokenizer, engine):
+    matcher = compiler_of(engine).compile(ConstraintSpec("grammar", 'root ::= "ab" root')).compiled.open()
+    forced = tokenizer.decode(list(matcher.forced()))
+    assert set(forced) == {"a", "b"}
+    assert "aa" not in forced
+    assert "bb" not in forced
+
+
+@pytest.mark.parametrize(
+    ("grammar", "reason"),
+    [
+        ("root ::= a\na ::= root", "nothing satisfies it"),
+        ('root ::= ((((("a"{1,100}){1,100}){1,100}){1,100}){1,100})', "takes"),
+    ],
+)
+def test_xgrammar_refuses_what_cant_be_followed(compiler_of, grammar, reason):
+    with pytest.raises(ConstraintError, match=reason):
+        compiler_of("xgrammar").compile(ConstraintSpec("grammar", grammar))
+
+
+def test_an_xgrammar_row_whose_steps_grow_fails_alone(compiler_of, tokenizer, monkeypatch):
+    matcher = compiler_of("xgrammar").compile(ConstraintSpec("grammar", 'root ::= "a"+')).compiled.open()
+    [token_id] = tokenizer.encode("a")
+    matcher.accept(token_id)
+    monkeypatch.setattr("phyla_xgrammar.matcher.MOST_SECONDS", -1)
+    with pytest.raises(ConstraintError, match="takes too long"):
+        matcher.accept(token_id)
+
+
+def test_xgrammar_finds_the_keys_that_a_schema_forces(compiler_of, tokenizer):
+    schema = {"type": "object", "properties": {"größe": {"type": "integer"}}, "required": ["größe"]}
+    source = json.dumps({**schema, "additionalProperties": False})
+    matcher = compiler_of("xgrammar").compile(ConstraintSpec("json_schema", source, compact=True)).compiled.open()
+    whole = tokenizer.encode('{"größe":')
+    assert list(matcher.forced()) == whole[: len(matcher.forced())]
+    assert len(matcher.forced()) >= len(whole) - 2
