@@ -169,6 +169,7 @@ def compared_kernels(shape: KernelShape) -> Iterator[dict[str, Any]]:
     import mlx.core as mx
     from phyla.kv.group_append import APPENDS
     from phyla.kv.group_attention import ATTENTIONS, Scoring
+    from phyla.kv.group_geometry import why_not_ragged
     from phyla.nn.form import QuantForm
     from phyla.nn.products import product_named
     from phyla.nn.weight import Weight
@@ -196,7 +197,8 @@ def compared_kernels(shape: KernelShape) -> Iterator[dict[str, Any]]:
             for row, end in enumerate(ends)
         ]
     )
-    for name in ("grouped", "fused_mask"):
+    widths = (shape.head_dim, shape.head_dim)
+    for name in ("grouped", "fused_mask", *(() if why_not_ragged(*widths) else ("ragged",))):
         yield compared(f"attention {name}", ATTENTIONS[name](queries, keys, values, visible, scoring), alone, 0.02)
     columns = mx.array([end % stored for end in ends], dtype=mx.int32)[:, None, None, None]
     fresh = drawn(3, rows, shape.kv_heads, 1, shape.head_dim)

@@ -66,6 +66,11 @@ class Forwarding:
         compiled = self._compiled
         return CompiledCounts() if compiled is None else compiled.counts
 
+    @property
+    def keeps_lone_rows_apart(self) -> bool:
+        """See `Grouping`."""
+        return self._grouping.keeps_lone_rows_apart
+
     def shared_party(self, like: RowState) -> Party:
         """An empty common group for rows like this resident one."""
         return Party(self._grouping.group(self._binding.facts.layout, like))

@@ -70,7 +70,7 @@ def typical_choices(
     if attending is not None:
         stored = min(TYPICAL_STORED, facts.context_limit)
         by_attention = attention_geometry(attending, rows, stored)
-        usable = usable_attention(is_capped=attending.softcap is not None, is_stacked=False)
+        usable = usable_attention(attending, is_capped=attending.softcap is not None, is_stacked=False)
         chosen["attention"] = strategies.choose(by_attention, usable)
         chosen["append"] = strategies.choose(append_geometry(attending, rows, stored), ("scatter", "slices"))
     chosen["qmm"] = chosen_product(strategies, facts, rows, weights)

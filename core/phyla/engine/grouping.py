@@ -54,6 +54,13 @@ class Grouping:
         buckets = Buckets() if self.is_traced is None else Buckets(is_traced=self.is_traced)
         return StackedGroup(layout, buckets=buckets, strategies=self.strategies)
 
+    @property
+    def keeps_lone_rows_apart(self) -> bool:
+        """Whether a row that has never shared a step keeps its own storage until it does: it then attends over exactly
+        its own columns, and nothing is copied. Where its step is traced it needs a bay to be traced over.
+        """
+        return self.option == "auto" and self.is_traced is not None and not self.is_traced(1)
+
     def _asks_for_loop(self, layout: Layout) -> str | None:
         """A strategy that was forced, or measured where the choice is open, as a sentence."""
         attending = typical_attending(layout)
@@ -62,7 +69,7 @@ class Grouping:
         if self.strategies.forced.get("attention") == "loop":
             return "--strategy attention=loop asks for the loop."
         geometry = attention_geometry(attending, self.most_rows, TYPICAL_STORED)
-        usable = usable_attention(is_capped=attending.softcap is not None, is_stacked=False)
+        usable = usable_attention(attending, is_capped=attending.softcap is not None, is_stacked=False)
         chosen = self.strategies.choose(geometry, usable)
         is_open = self.option == "auto" and chosen.name == "loop"
         return f"the loop is faster: {chosen.reason}." if is_open else None

@@ -159,7 +159,9 @@ class Runner:
         self._num_steps += 1
         if self._num_steps % STEPS_PER_CACHE_CLEAR == 0:
             mx.clear_cache()
-        return stepped if self._shared is None or not is_shared else replace(stepped, group=self._shared.group_name)
+        # One whose last token was only read stands by now.
+        party = next((row.party for row in rows if row.party is not None), None)
+        return stepped if party is None else replace(stepped, group=party.group_name)
 
     def _verified(self, rows: Sequence[Row], route: Route, *, is_shared: bool) -> int | None:
         """A round, if somebody wants one and then has something to propose; None otherwise."""
@@ -321,14 +323,15 @@ class Runner:
 
     def _seated(self, rows: Sequence[Row], width: int, *, is_shared: bool) -> list[Row]:
         """Seat exactly these rows where they step so many positions; returns them in the order of their seats."""
-        if not is_shared:
+        is_apart = is_shared and self._stays_apart(rows)
+        if self._shared is not None and is_shared and (is_apart or not rows):
+            self._shared.keep_only(())
+        if not rows:
+            return []
+        if is_apart or not is_shared:
             for row in rows:
                 self._sit_alone(row, width)
             return list(rows)
-        if not rows:
-            if self._shared is not None:
-                self._shared.keep_only(())
-            return []
         if len(rows) > 1:
             for row in rows:
                 row.shared_a_step = True
@@ -341,6 +344,10 @@ class Runner:
                 party.join(row)
         party.prepare(width)
         return list(party.rows)
+
+    def _stays_apart(self, rows: Sequence[Row]) -> bool:
+        """Whether it is one row, which hasn't met any company yet and needs no bay until it does."""
+        return len(rows) == 1 and not rows[0].shared_a_step and self._forwarding.keeps_lone_rows_apart
 
     def _party_for(self, rows: Sequence[Row]) -> Party:
         if self._shared is None:

@@ -10,6 +10,7 @@ from typing import Protocol
 import mlx.core as mx
 
 from phyla.kv.plain.attention import attention_weights
+from phyla.kv.ragged_attention import attend_ragged
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,16 @@ def grouped(queries: mx.array, keys: mx.array, values: mx.array, visible: mx.arr
     return (weights.reshape(B, K, H // K * L, S) @ values).reshape(B, H, L, values.shape[-1])
 
 
+def ragged(queries: mx.array, keys: mx.array, values: mx.array, visible: mx.array, scoring: Scoring) -> mx.array:
+    """Our kernel for CUDA, which reads no column that nobody may see; its twin is `grouped`. It caps no scores."""
+    assert scoring.softcap is None, "the kernel caps no scores"
+    if scoring.sinks is not None:
+        return grouped(queries, keys, values, visible, scoring)
+    return attend_ragged(queries, keys, values, visible, scoring.scale)
+
+
 ATTENTIONS: Mapping[str, GroupAttention] = MappingProxyType(
-    {"fused": fused, "fused_mask": fused_mask, "grouped": grouped}
+    {"fused": fused, "fused_mask": fused_mask, "grouped": grouped, "ragged": ragged}
 )
 """By the names of the strategies. A kernel of one's own is entered here, and under its name in
 `phyla.backend.strategy.names`. (`loop` isn't a way of attending for a group: its rows keep their own storage.)"""

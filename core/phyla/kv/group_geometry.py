@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from phyla.kv.layer_spec import LayerSpec
 
 
+RAGGED_WIDTHS = (32, 64, 128, 256)
+"""Of the heads that the kernel of `phyla.kv.ragged_attention` is written for; keys and values have the same."""
+
+
 def attention_geometry(layer: LayerSpec, rows: int, stored: int) -> AttentionGeometry:
     """Of a layer that attends to keys and values."""
     keys = layer.plane("keys")
@@ -22,12 +26,32 @@ def append_geometry(layer: LayerSpec, rows: int, stored: int) -> AppendGeometry:
     return AppendGeometry(rows, stored, keys.num_heads, keys.width)
 
 
-def usable_attention(*, is_capped: bool, is_stacked: bool) -> frozenset[str]:
+def usable_attention(layer: LayerSpec, *, is_capped: bool, is_stacked: bool) -> frozenset[str]:
     """Strategies that can run for rows of different lengths.
 
     Args:
+        layer: attends to keys and values.
         is_capped: the scores are; no fused kernel does that.
         is_stacked: the rows share one buffer. Otherwise their group is still to be chosen, and `loop` is one.
     """
-    by_mask = frozenset({"grouped"} if is_capped else {"grouped", "fused_mask"})
-    return by_mask if is_stacked else by_mask | {"loop"}
+    names = {"grouped"} if is_capped else {"grouped", "fused_mask"}
+    if not is_capped and why_not_ragged(layer.plane("keys").width, layer.plane("values").width) is None:
+        names.add("ragged")
+    return frozenset(names if is_stacked else names | {"loop"})
+
+
+def why_not_ragged(key_width: int, value_width: int) -> str | None:
+    """What stands in the kernel's way, as a clause; None if nothing does.
+
+    Args:
+        key_width: of a key head.
+        value_width: of a value head.
+    """
+    import mlx.core as mx
+
+    if not mx.cuda.is_available():
+        return "it is a CUDA kernel, and there is no such device here"
+    if key_width != value_width or key_width not in RAGGED_WIDTHS:
+        widths = ", ".join(map(str, RAGGED_WIDTHS))
+        return f"it is written for heads of {widths} numbers, and here keys have {key_width} and values {value_width}"
+    return None

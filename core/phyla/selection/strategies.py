@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from phyla.backend import BackendFacts
@@ -10,6 +10,7 @@ from phyla.backend.strategy import Operation, Strategies, StrategySettings, load
 from phyla.engine.settings import EngineSettings
 from phyla.errors import RefusedCombination, UsageError
 from phyla.kv import KVScheme, LayerSpec
+from phyla.kv.group_geometry import why_not_ragged
 from phyla.kv.layer_spec import FULL, SLIDING
 from phyla.model import ModelFacts
 from phyla.selection.schemes import PLAIN_NAME
@@ -101,11 +102,13 @@ def _check_attention(name: str, settings: Settings, facts: ModelFacts, layers: t
             "ones. Use fused_mask, grouped or loop."
         )
     capped = next((layer for layer in attending if layer.softcap is not None), None)
-    if name == "fused_mask" and capped is not None:
+    if name in ("fused_mask", "ragged") and capped is not None:
         raise UsageError(
             f"{asked}: the scores of layer {capped.index} are capped at {capped.softcap:g}, which no fused kernel "
             "does. Use grouped or loop."
         )
+    if name == "ragged":
+        _check_ragged(asked, attending)
     group = settings.section(EngineSettings).group
     if group != "auto" and (name == "loop") != (group == "loop"):
         raise RefusedCombination(f"{asked} excludes --group {group}. Leave one of them away.")
@@ -114,6 +117,13 @@ def _check_attention(name: str, settings: Settings, facts: ModelFacts, layers: t
             f"{asked} can't be traced, since every step has other shapes: --compiled-decode on excludes it. "
             "Use grouped or fused_mask, or --compiled-decode off."
         )
+
+
+def _check_ragged(asked: str, attending: Sequence[LayerSpec]) -> None:
+    for layer in attending:
+        reason = why_not_ragged(layer.plane("keys").width, layer.plane("values").width)
+        if reason is not None:
+            raise UsageError(f"{asked}: {reason}. Use grouped.")
 
 
 def _check_compiled(settings: Settings, facts: ModelFacts) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import mlx.core as mx
 import pytest
 from phyla.backend import BackendFacts
 from phyla.backend.strategy import StrategySettings
@@ -99,6 +100,14 @@ def test_no_fused_kernel_caps_scores(backend: BackendFacts) -> None:
     with pytest.raises(UsageError, match="layer 0 are capped at 50"):
         select("toy", manager, filled(strategy="attention=fused_mask"), backend)
     assert select("toy", manager, filled(strategy="attention=grouped"), backend).strategies.forced
+
+
+def test_a_cuda_kernel_is_refused_where_there_is_no_such_device(
+    manager: PluginManager, backend: BackendFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mx.cuda, "is_available", lambda: False)
+    with pytest.raises(UsageError, match="a CUDA kernel, and there is no such device here. Use grouped"):
+        select("toy", manager, filled(strategy="attention=ragged"), backend)
 
 
 def test_a_scheme_that_attends_by_itself_excludes_forced_attention(

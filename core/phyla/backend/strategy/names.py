@@ -16,6 +16,7 @@ OPERATIONS: Mapping[Operation, Mapping[str, str]] = MappingProxyType(
         "attention": {
             "fused": "one fused call over all seats, nothing masked: rows of one length only",
             "fused_mask": "one fused call over all seats with a boolean mask",
+            "ragged": "a CUDA kernel of our own that reads no column beyond a row's end",
             "grouped": "two products over query heads grouped by their key head, and a float32 softmax",
             "loop": "a fused call per row over exactly its own columns",
         },

@@ -18,7 +18,7 @@ class StrategySettings(PluginSettings, section="strategy"):
 
     force: str = setting(AUTO, flag="--strategy", metavar="KIND=NAME,...")
     """`auto` takes what is fastest in the table; `attention=grouped,qmm=split16` forces some of `attention` (`fused`,
-    `fused_mask`, `grouped`, `loop`), `append` (`scatter`, `slices`) and `qmm` (`whole`, `splitN`, `unpacked`,
+    `fused_mask`, `grouped`, `loop`, `ragged`), `append` (`scatter`, `slices`) and `qmm` (`whole`, `splitN`, `unpacked`,
     `dense`)."""
 
     table: str = setting(AUTO, flag="--strategy-table", metavar="auto|none|FILE")

@@ -12,6 +12,7 @@ import mlx.core as mx
 from phyla.backend.strategy import AppendGeometry, AttentionGeometry, Geometry, Point, QmmGeometry
 from phyla.kv.group_append import APPENDS
 from phyla.kv.group_attention import ATTENTIONS, Scoring
+from phyla.kv.group_geometry import why_not_ragged
 from phyla.nn.form import QuantForm
 from phyla.nn.products import product_named
 from phyla.nn.weight import Weight
@@ -89,7 +90,10 @@ def _attentions(geometry: AttentionGeometry, dtype: mx.Dtype, num_calls: int) ->
     scoring = Scoring(geometry.head_dim**-0.5)
     mx.eval(queries, keys, values, visible)
 
+    cannot_run = {"ragged"} if why_not_ragged(geometry.head_dim, geometry.head_dim) else set()
     for name, attend in ATTENTIONS.items():
+        if name in cannot_run:
+            continue
         yield name, _repeated(partial(attend, queries, keys, values, visible, scoring), num_calls)
 
     def one_by_one() -> mx.array:

@@ -160,7 +160,9 @@ class KeyValueStack:
         if strategies is None:
             return ATTENTIONS[USUAL_ATTENTION]
         geometry = attention_geometry(self.layer, self.seating.num_seats, self.num_columns)
-        return ATTENTIONS[strategies.choose(geometry, usable_attention(is_capped=is_capped, is_stacked=True)).name]
+        return ATTENTIONS[
+            strategies.choose(geometry, usable_attention(self.layer, is_capped=is_capped, is_stacked=True)).name
+        ]
 
     def _columns_of(self, state: LayerState) -> list[mx.array] | None:
         """A resident row's tokens where this buffer has them, zeros elsewhere; None of an empty row."""
