@@ -158,10 +158,10 @@ def company(engine: str, num_pairs: int) -> dict[str, Any]:
                 sample = beside(model, hard)
             finally:
                 hard.close()
-            samples.append({name: round(p99(gaps), 2) for name, gaps in sample.items()})
+            samples.append({name: of_gaps(gaps) for name, gaps in sample.items()})
             print(f"{engine} pair {number + 1}: {samples[-1]}, {hard.num_sent} schemas", flush=True)
-    ratios = [sample["beside"] / sample["alone"] for sample in samples]
-    return {"p99_ratio": interval(ratios), "samples": samples}
+    ratios = {name: [sample["beside"][name] / sample["alone"][name] for sample in samples] for name in ("p50", "p99")}
+    return {**{f"{name}_ratio": interval(each) for name, each in ratios.items()}, "milliseconds": samples}
 
 
 def beside(model: phyla.Model, hard: HardSchemas) -> dict[str, list[float]]:
@@ -216,8 +216,8 @@ def hard_schema(name: str) -> dict[str, Any]:
     return {"enum": [f"{name} {index}" for index in range(20_000)]}
 
 
-def p99(values: Sequence[float]) -> float:
-    return statistics.quantiles(values, n=100)[98]
+def of_gaps(gaps: Sequence[float]) -> dict[str, float]:
+    return {"p50": round(statistics.median(gaps), 2), "p99": round(statistics.quantiles(gaps, n=100)[98], 2)}
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from phyla.backend.background import in_background
 from phyla.draft.grammar_settings import GrammarSettings
-from phyla.draft.trial import TrialLimits, Trials
+from phyla.draft.trial import NotTried, TrialLimits, Trials
 from phyla.draft.vocabulary import Vocabulary
 from phyla.errors import ConstraintError
 from phyla.kv.scheme import SUPPORTED, Support, refused
@@ -137,6 +137,9 @@ class ConstraintCompiler:
             outcome = enforced = self._compile(spec)
             mine.set_result(enforced)
             return enforced
+        except NotTried as error:
+            mine.set_exception(error)
+            raise
         except ConstraintError as error:
             outcome = _Failure(str(error))
             mine.set_exception(error)

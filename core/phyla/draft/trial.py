@@ -12,7 +12,7 @@ from queue import Empty, LifoQueue
 from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, Any
 
-from phyla.backend.killable import READY_SECONDS, KillableWorker, WorkerDied, WorkerFailed, WorkerTookTooLong
+from phyla.backend.killable import KillableWorker, WorkerDied, WorkerFailed, WorkerTookTooLong
 from phyla.errors import ConstraintError
 
 if TYPE_CHECKING:
@@ -25,7 +25,14 @@ NUM_WORKERS = 4
 PATIENCE = 8
 """Seconds that may pass for each second of computing that a trial may take: a busy machine makes no schema worse."""
 
+PREPARE_SECONDS = 180.0
+"""Until a process has imported a grammar library, which takes seconds of computing and gives way to others."""
+
 MAX_ANSWER_BYTES = 1 << 16
+
+
+class NotTried(ConstraintError):
+    """Says nothing about the constraint: another time it may be tried."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,8 @@ class Trials:
             spec: what to try.
 
         Raises:
-            ConstraintError: what the trial said against it, or that it hung, grew or crashed.
+            ConstraintError: what the trial said against it, or that it computed too long, grew or crashed.
+            NotTried: it came to no end, maybe for reasons of this machine's.
         """
         name = (prepare.__module__, prepare.__qualname__)
         question = {
@@ -90,6 +98,9 @@ class Trials:
                     answer = worker.process.ask(question, PATIENCE * self._limits.seconds, MAX_ANSWER_BYTES)
             except BaseException as error:
                 worker.process.kill()
+                if isinstance(error, WorkerTookTooLong):
+                    # Time that passed may be the machine's doing; time that was computed is the constraint's.
+                    raise NotTried(self._blame(worker.process, error)) from error
                 if isinstance(error, WorkerFailed):
                     raise ConstraintError(self._blame(worker.process, error)) from error
                 raise
@@ -105,7 +116,11 @@ class Trials:
         """Have the trial made ready, if it isn't; not within its time. What was wrong with that, or nothing."""
         if name in worker.ready_for:
             return {}
-        answer = worker.process.ask({"prepare": name, "vocabulary": self._vocabulary}, READY_SECONDS, MAX_ANSWER_BYTES)
+        prepare = {"prepare": name, "vocabulary": self._vocabulary}
+        try:
+            answer = worker.process.ask(prepare, PREPARE_SECONDS, MAX_ANSWER_BYTES)
+        except WorkerFailed as error:
+            raise NotTried("The process that tries out constraints doesn't get ready. Try again.") from error
         if not answer:
             worker.ready_for.add(name)
         return answer
@@ -120,7 +135,7 @@ class Trials:
         try:
             return _Worker(KillableWorker(WORKER))
         except WorkerFailed as error:
-            raise ConstraintError("The process that tries out constraints doesn't start.") from error
+            raise NotTried("The process that tries out constraints doesn't start.") from error
 
     def _blame(self, worker: KillableWorker, error: WorkerFailed) -> str:
         if isinstance(error, WorkerTookTooLong) or worker.exit_status == -signal.SIGPROF:

@@ -69,6 +69,13 @@ def isnt_ready(vocabulary):
     raise ConstraintError(f"no good: a vocabulary of {len(vocabulary.tokens)}")
 
 
+def gets_ready_if_told(vocabulary):
+    """A trial whose making takes the process down until a file is there."""
+    if not os.path.exists(os.environ["READY_FILE"]):
+        os.abort()
+    return lambda kind, source: None
+
+
 def reads_the_vocabulary(vocabulary):
     """A trial that says what it was made ready with."""
 
@@ -182,6 +189,15 @@ def test_a_failure_is_remembered(compiler_of):
         with pytest.raises(ConstraintError, match="a bug"):
             compiler.compile(ConstraintSpec("words", "!"))
     assert len(words.compiled) == 1
+
+
+def test_what_says_nothing_about_a_spec_isnt_remembered(compiler_of, tmp_path, monkeypatch):
+    monkeypatch.setenv("READY_FILE", str(tmp_path / "ready"))
+    compiler = compiler_of(Words(trial=gets_ready_if_told))
+    with pytest.raises(ConstraintError, match="doesn't get ready"):
+        compiler.compile(SPEC)
+    (tmp_path / "ready").touch()
+    assert compiler.compile(SPEC).engine == "words"
 
 
 def test_a_hanging_trial_holds_up_nobody_else(compiler_of, tmp_path):
