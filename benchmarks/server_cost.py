@@ -1,7 +1,7 @@
 """What HTTP adds to a token: the same scripted engine read through the library and through the server.
 
 The model says what it is told, so what differs between the two is the server. Its clients run in a process of their
-own; the library's readers are threads beside the engine.
+own; the library's readers are threads beside the engine. The interpreter is set as `phyla serve` sets it, for both.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from phyla.testing.engines import running, scripted_spec
 from phyla.testing.scripted import CharacterTokenizer, repeat, scripted_binding, scripted_facts
 from phyla.tokenizer.render import PromptRenderer
 from phyla_server.embedded import EmbeddedServer
+from phyla_server.interpreter import freeze_garbage, share_interpreter
 from phyla_server.served import served_model
 from phyla_server.settings import ServerSettings
 
@@ -45,9 +46,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=10, help="paired runs")
     pairs = parser.parse_args().pairs
+    share_interpreter()
     tokenizer = CharacterTokenizer()
     binding = scripted_binding(tokenizer, repeat(tokenizer.encode("abcdefgh ")))
     with running(scripted_spec(binding, tokenizer)) as (engine, _log), served(engine, tokenizer) as server:
+        freeze_garbage()
         by_clients = {count: paired(engine, tokenizer, server.url, count, pairs) for count in CLIENTS}
         first_frames = [first_frame_milliseconds(server.url) for _ in range(3 * pairs)]
         idle = [idle_pair(server.url, number) for number in range(-1, pairs)][1:]
@@ -61,6 +64,7 @@ def main() -> None:
             "median_ms": round(statistics.median(first_frames), 1),
             "worst_ms": round(max(first_frames), 1),
         },
+        # Time per token beside idle connections over that without: above 1 they cost something.
         "idle_connections": {
             "count": NUM_IDLE,
             "ratio": round(statistics.fmean(one["idle"] / one["none"] for one in idle), 3),

@@ -23,6 +23,7 @@ from phyla.library import Model
 from phyla.request import Rendered, Request, SamplingParams
 from phyla.sampling.settings import SamplingSettings
 from phyla_server.embedded import EmbeddedServer
+from phyla_server.interpreter import freeze_garbage, share_interpreter
 from phyla_server.served import served_by
 from phyla_server.settings import ServerSettings
 
@@ -43,11 +44,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=10, help="paired runs")
     pairs = parser.parse_args().pairs
+    share_interpreter()
     settings = Settings([ServerSettings(port=0), SamplingSettings()])
     with (
         phyla.load("starter") as model,
         EmbeddedServer(served_by(model, model.manager, settings), settings) as server,
     ):
+        model.renderer.warm_up()
+        freeze_garbage()
         chat = f"{server.url}/v1/chat/completions"
         first_bytes(chat, [question(seed, 8) for seed in (-1, -2)])
         opened = [opening(chat, number, is_busy) for number in range(pairs) for is_busy in (False, True)]

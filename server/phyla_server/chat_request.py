@@ -53,6 +53,7 @@ def prepare_chat(serving: Serving, incoming: Incoming, unenforced: Unenforced | 
     """
     fields = Fields(parse_object(incoming.raw))
     require_base_model(fields)
+    _require_text(fields)
     model = serving.model
     messages = read_messages(fields.body.get("messages"), model.model_id)
     is_peer = serving.settings.compat == "mlx-lm"
@@ -102,6 +103,13 @@ def prepare_chat(serving: Serving, incoming: Incoming, unenforced: Unenforced | 
         include_usage=include_usage,
     )
     return PreparedChat(model.engine.recognised(request), shape, stream, asked)
+
+
+def _require_text(fields: Fields) -> None:
+    """Refuse answers in sound: text in its place would be an answer to another question."""
+    asked = fields.array("modalities") or ()
+    if any(one != "text" for one in asked):
+        raise bad_request("modalities must be ['text']: no model here answers in anything else", "modalities")
 
 
 def _require_rendered_tools(use: ToolUse, model: ServedModel) -> None:

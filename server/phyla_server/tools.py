@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from phyla_server.errors import bad_request
 from phyla_server.fields import Fields
@@ -47,6 +47,8 @@ def read_tools(fields: Fields) -> ToolUse:
     choice = fields.body.get("tool_choice")
     if choice == "none":
         return ToolUse()
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        tools, choice = _allowed(choice.get("allowed_tools"), tools)
     must_call = _must_call(choice, [tool["function"]["name"] for tool in tools])
     is_parallel = fields.flag("parallel_tool_calls") is not False and not isinstance(choice, dict)
     return ToolUse(tools, must_call, is_parallel)
@@ -61,6 +63,21 @@ def _tool(index: int, tool: object) -> Mapping[str, Any]:
     if not isinstance(function.get("parameters"), dict | None):
         raise bad_request(f"tools[{index}].function.parameters must be an object", "tools")
     return tool
+
+
+def _allowed(
+    allowed: object, tools: Sequence[Mapping[str, Any]]
+) -> tuple[tuple[Mapping[str, Any], ...], Literal["auto", "required"]]:
+    """Those of the tools that a choice of `allowed_tools` leaves, and whether one of them must be called."""
+    mode = allowed.get("mode") if isinstance(allowed, dict) else None
+    listed = allowed.get("tools") if isinstance(allowed, dict) else None
+    if mode not in ("auto", "required") or not isinstance(listed, list) or not listed:
+        raise bad_request("tool_choice.allowed_tools needs tools, and 'auto' or 'required' as its mode", "tool_choice")
+    by_name = {tool["function"]["name"]: tool for tool in tools}
+    names = [_must_call(one, list(by_name))[0] if isinstance(one, dict) else None for one in listed]
+    if None in names:
+        raise bad_request("tool_choice.allowed_tools.tools must be named functions", "tool_choice")
+    return tuple(tool for name, tool in by_name.items() if name in names), mode
 
 
 def _must_call(choice: object, names: Sequence[str]) -> tuple[str, ...]:

@@ -39,6 +39,8 @@ def sent(running):
         ("repetition_penalty", -1, "repetition_penalty must be at least 0"),
         ("repetition_context_size", -1, "repetition_context_size must be at least 0"),
         ("logprobs", "yes", "logprobs must be of type bool"),
+        ("modalities", ["text", "audio"], "modalities must be ['text']: no model here answers in anything else"),
+        ("modalities", "text", "modalities must be of type list"),
         ("top_logprobs", 21, "top_logprobs must be at most 20"),
         ("top_logprobs", -2, "top_logprobs must be at least 0"),
         ("top_logprobs", "3", "top_logprobs must be of type int"),

@@ -74,6 +74,41 @@ def test_an_unknown_tool_stays_text(serve):
     assert choice["finish_reason"] == "stop"
 
 
+def allowing(*names, mode="auto"):
+    listed = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": listed}}
+
+
+def test_only_allowed_tools_are_offered_and_called(serve):
+    running = serve(CALLS, parser="hermes")
+
+    choice = running.openai.chat.completions.create(
+        model="m", messages=QUESTION, tools=TOOLS, tool_choice=allowing("weather")
+    ).choices[0]
+
+    (request,) = running.front.received
+    assert [tool["function"]["name"] for tool in request.rendered.tools] == ["weather"]
+    assert [call.function.name for call in choice.message.tool_calls] == ["weather"]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        allowing("nuke"),
+        allowing(),
+        allowing("weather", mode="maybe"),
+        {"type": "allowed_tools"},
+        {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": ["weather"]}},
+        {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"type": "mcp"}]}},
+    ],
+)
+def test_a_choice_of_allowed_tools_that_allows_none_is_refused(serve, choice):
+    response = serve(parser="hermes").chat(tools=TOOLS, tool_choice=choice)
+
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "tool_choice"
+
+
 def test_tools_that_the_template_leaves_out_are_refused_and_none_is_served(serve):
     running = serve(parser="hermes", template="{% for m in messages %}{{ m.content }}{% endfor %}")
 
