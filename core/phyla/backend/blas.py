@@ -1,7 +1,7 @@
 """A fast BLAS under MLX on a Linux CPU.
 
 MLX's CPU wheel for Linux links reference BLAS. Symbols that were loaded globally before it win over those it links,
-so `load_fast_blas` puts a faster library in front, through a small C shim that is built once (`blas_shim.c`). It has to
+so `load_fast_blas` puts a faster library in front, through a small C shim that is built once (`blas_shim/`). It has to
 run before mlx is imported, and does nothing on macOS or under CUDA.
 """
 
@@ -23,7 +23,10 @@ from phyla.backend.blas_library import FUNCTIONS, BlasLibrary, installed_librari
 from phyla.backend.private_folder import is_private_file, private_folder
 from phyla.errors import BackendError
 
-SHIM_SOURCE = Path(__file__).with_name("blas_shim.c")
+SHIM_SOURCES = Path(__file__).with_name("blas_shim")
+MOST_LANES = 16
+"""Numbers in the widest vectors that the shim has a kernel for; it takes what the processor has."""
+
 COMPILERS = ("cc", "gcc", "clang")
 REMEDY = (
     "install a C compiler or OpenBLAS (Debian, Ubuntu: apt install gcc, or libopenblas0-pthread), "
@@ -36,7 +39,7 @@ class BlasReport:
     """What `load_fast_blas` did."""
 
     identity: str
-    """Library, version, processor kernels and thread count, for `NumericalIdentity`; empty off the Linux CPU wheel."""
+    """Library, version, its kernels, threads and shim, for `NumericalIdentity`; empty off the Linux CPU wheel."""
 
     is_fast: bool
     """Whether MLX's products run in a fast library."""
@@ -109,7 +112,7 @@ def _already_loaded() -> str:
 
 def _put_in_front(library: BlasLibrary, num_threads: int, folder: Path | None) -> BlasReport:
     version = library.version()
-    shim = _built_shim(library.naming.integer, folder)
+    shim = built_shim(library.naming.integer, folder)
     if shim is None:
         if library.naming.prefix or library.naming.suffix:
             return BlasReport(
@@ -120,20 +123,22 @@ def _put_in_front(library: BlasLibrary, num_threads: int, folder: Path | None) -
         ctypes.CDLL(library.path, mode=ctypes.RTLD_GLOBAL)
         notice = "No C compiler found: decoding is slower than it could be."
         return BlasReport(f"{version}, {num_threads} threads, no shim", is_fast=True, notice=notice)
-    # The shim's key too: how it cuts products decides bits.
-    identity = f"{version}, {num_threads} threads, {shim.stem[:13]}"
     library.fix_threads(1)
     front = ctypes.CDLL(str(shim), mode=ctypes.RTLD_GLOBAL)
+    lanes = front.phyla_blas_set_lanes(MOST_LANES)
+    # The shim's key too: how it sums and cuts products decides bits.
+    identity = f"{version}, {num_threads} threads, {shim.stem[:13]}, {lanes} lanes"
     front.phyla_blas_bind.argtypes = [ctypes.c_void_p] * len(FUNCTIONS) + [ctypes.c_char_p, ctypes.c_int]
     front.phyla_blas_bind.restype = ctypes.c_int
     front.phyla_blas_bind(*(library.address(function) for function in FUNCTIONS), identity.encode(), num_threads)
     return BlasReport(identity, is_fast=True)
 
 
-def _built_shim(integer: str, folder: Path | None) -> Path | None:
+def built_shim(integer: str, folder: Path | None) -> Path | None:
     """The shim's file, compiled if this source was never compiled here; None without a working compiler."""
     flags = ["-O2", "-pthread", "-shared", "-fPIC", f"-DPHYLA_BLAS_INT={integer}"]
-    facts = [SHIM_SOURCE.read_bytes(), " ".join(flags).encode(), platform.machine().encode()]
+    sources = [path.read_bytes() for path in sorted(SHIM_SOURCES.glob("*.[ch]"))]
+    facts = [*sources, " ".join(flags).encode(), platform.machine().encode()]
     home = folder if folder is not None else private_folder("blas")
     path = home / f"shim-{hashlib.sha256(bytes(1).join(facts)).hexdigest()[:32]}.so"
     if is_private_file(path):
@@ -144,8 +149,8 @@ def _built_shim(integer: str, folder: Path | None) -> Path | None:
     descriptor, building = tempfile.mkstemp(suffix=".so", dir=home)
     os.close(descriptor)
     try:
-        command = [compiler, *flags, "-o", building, str(SHIM_SOURCE)]
-        finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        command = [compiler, *flags, "-o", building, str(SHIM_SOURCES / "shim.c")]
+        finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
         if finished.returncode != 0:
             return None
         # Renamed when complete: another process sees a whole library or none, and both builds are the same.

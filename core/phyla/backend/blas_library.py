@@ -11,7 +11,7 @@ from typing import Literal
 
 SYSTEM_LIBRARIES = ("libopenblas.so.0", "libopenblas.so", "libblis.so.4", "libblis.so")
 
-FUNCTIONS = ("sgemm", "dgemm", "cgemm", "sgemv")
+FUNCTIONS = ("sgemm", "dgemm", "cgemm")
 """What the shim needs, without the `cblas_` in front."""
 
 

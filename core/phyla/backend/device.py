@@ -22,7 +22,7 @@ class BackendFacts:
     """The recommended ceiling for weights and caches."""
 
     blas: str = ""
-    """Library, version and thread count on the CPU; empty elsewhere."""
+    """Library, version, thread count and shim on the CPU; empty elsewhere."""
 
     bandwidth_bytes_per_second: float | None = None
     """Measured or listed memory bandwidth, or None if unknown."""

@@ -16,7 +16,7 @@ class NumericalIdentity:
     device_name: str
     dtype: str
     blas: str
-    """Library, version and thread count on the CPU; empty elsewhere."""
+    """Library, version, thread count and shim on the CPU; empty elsewhere."""
 
     route: str
     """The configured `--route`, not the one a step happened to take."""
