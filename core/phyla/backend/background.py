@@ -19,7 +19,7 @@ BACKGROUND_NICE = 12
 LAST_NICE = 19
 """Some seventy times. Two threads at 12 made a step of two busy cores half as long again, at 19 a twentieth."""
 
-QUICK_SECONDS = 0.2
+QUICK_SECONDS = 0.05
 """What takes longer than this is nobody's usual work, and goes last."""
 
 
