@@ -16,6 +16,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx
+from phyla.backend.blas import load_fast_blas
+
+# First: what is imported next brings mlx, which would compute with its own BLAS.
+load_fast_blas()
+
+# ruff: noqa: E402
 import phyla
 from phyla import Settings
 from phyla.engine.answers import Answers
