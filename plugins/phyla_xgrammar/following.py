@@ -51,7 +51,8 @@ def _walk(compiled: xgrammar.CompiledGrammar, vocab_size: int, dice: np.random.G
         allowed = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")[:vocab_size])
         if not step and not len(allowed):
             raise ConstraintError("nothing satisfies it.")
-        going_on = np.setdiff1d(allowed, matcher.stop_token_ids)
+        # Both are sets already; finding that out would sort the vocabulary at every step.
+        going_on = np.setdiff1d(allowed, matcher.stop_token_ids, assume_unique=True)
         if not len(going_on):
             return
         token_id = int(dice.choice(going_on))

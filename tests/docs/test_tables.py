@@ -76,6 +76,16 @@ def test_the_checked_in_streams_open_in_time(company: str) -> None:
     assert opened["long"][company]["worst_ms"] <= 30
 
 
+@pytest.mark.parametrize("engine", ["llguidance", "xgrammar"])
+def test_the_checked_in_grammars_reach_their_goals(engine: str) -> None:
+    first, decode = (
+        json.loads((RESULTS / f"grammar_cost_{part}.json").read_text("utf-8"))["engines"][engine]
+        for part in ("first_mask", "decode")
+    )
+    assert first["milliseconds"]["most"] <= 300
+    assert decode["overhead_percent"]["interval_95"][1] <= 4
+
+
 def test_the_checked_in_second_turn_reaches_its_goal() -> None:
     result = json.loads((RESULTS / "prefix_starter.json").read_text("utf-8"))
     assert result["summary"]["ratio_interval_95"][0] >= 20
