@@ -9,13 +9,15 @@ company     a running client's time between tokens while another's hard schemas 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +33,17 @@ NUM_DECODED = 33
 NUM_RUNS = 4
 """Of each side in a pair, one of each in turn: what the machine does meanwhile meets both."""
 
-NUM_GAPS = 300
-"""Between the tokens of a pair's streams, at least, that a hard schema was or wasn't compiled beside."""
+NUM_GAPS = 600
+"""Between the tokens of a pair's streams, at least, alone and beside each kind of hard schema."""
 
 NUM_STREAMED = 200
 PHASE_SECONDS = 2.0
 """Of hard schemas one after another, then of none."""
+
+ALONE = "alone"
+HARD_FOR = {"listed": ENGINES, "divided": ("llguidance",)}
+"""Engines that take each kind of hard schema."""
+
 STORY = {
     "type": "object",
     "properties": {"story": {"type": "string"}},
@@ -147,50 +154,64 @@ def mask_times(matcher: Any, ids: Sequence[int]) -> Iterator[float]:
 
 def company(engine: str, num_pairs: int) -> dict[str, Any]:
     """Paired 99th percentiles of the time between a row's tokens."""
+    kinds = {name: sources for name, sources in hard_schemas().items() if engine in HARD_FOR[name]}
     with phyla.load("starter", proposer=engine) as model:
         model.constraints.warm_up()
         model.chat(PROMPT, max_tokens=NUM_STREAMED)
         as_a_server()
-        samples = []
-        for number in range(num_pairs):
-            hard = HardSchemas(model, number)
-            try:
-                sample = beside(model, hard)
-            finally:
-                hard.close()
-            samples.append({name: of_gaps(gaps) for name, gaps in sample.items()})
-            print(f"{engine} pair {number + 1}: {samples[-1]}, {hard.num_sent} schemas", flush=True)
-    ratios = {name: [sample["beside"][name] / sample["alone"][name] for sample in samples] for name in ("p50", "p99")}
-    return {**{f"{name}_ratio": interval(each) for name, each in ratios.items()}, "milliseconds": samples}
+        hard = HardSchemas(model, kinds)
+        samples: list[dict[str, dict[str, float]]] = []
+        try:
+            for number in range(num_pairs):
+                samples.append({name: of_gaps(gaps) for name, gaps in beside(model, hard).items()})
+                print(f"{engine} pair {number + 1}: {samples[-1]}, {hard.num_sent} schemas so far", flush=True)
+        finally:
+            hard.close()
+    return {"ratios": {name: ratios(samples, name) for name in kinds}, "milliseconds": samples}
+
+
+def ratios(samples: Sequence[Mapping[str, Mapping[str, float]]], name: str) -> dict[str, Any]:
+    return {
+        share: interval([sample[name][share] / sample[ALONE][share] for sample in samples]) for share in ("p50", "p99")
+    }
 
 
 def beside(model: phyla.Model, hard: HardSchemas) -> dict[str, list[float]]:
-    """Milliseconds between the tokens of long answers, by whether a hard schema was being compiled meanwhile."""
-    gaps: dict[str, list[float]] = {"alone": [], "beside": []}
+    """Milliseconds between the tokens of long answers, by what was being compiled meanwhile."""
+    gaps: dict[str, list[float]] = {name: [] for name in (ALONE, *hard.kinds)}
     while min(map(len, gaps.values())) < NUM_GAPS:
         last: float | None = None
-        before = hard.changes
+        before = hard.phase
         for piece in model.stream_chat(PROMPT, max_tokens=NUM_STREAMED):
             if piece.token_id is None:
                 continue
-            now, after = time.perf_counter(), hard.changes
-            # A gap in which that changed is neither.
-            if last is not None and before == after:
-                gaps["beside" if after % 2 else "alone"].append((now - last) * 1e3)
+            now, after = time.perf_counter(), hard.phase
+            # A gap in which that changed is nobody's.
+            if last is not None and before is after:
+                gaps[after.name].append((now - last) * 1e3)
             last, before = now, after
     return gaps
 
 
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """Of another client's doing."""
+
+    name: str
+    """The kind of schema it sends, or `ALONE`."""
+
+
 class HardSchemas:
-    """Another client: sends one hard schema after another, and pauses, in turn."""
+    """Another client: sends one hard schema after another, each as no one before, and pauses, in turn.
 
-    def __init__(self, model: phyla.Model, number: int) -> None:
-        self.changes = 0
-        """Odd while schemas are sent."""
+    What it sends was written before: a client's own work is done on a machine of its own.
+    """
 
+    def __init__(self, model: phyla.Model, kinds: Mapping[str, str]) -> None:
+        self.kinds = kinds
+        self.phase = Phase(ALONE)
         self.num_sent = 0
         self._model = model
-        self._number = number
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._send)
         self._thread.start()
@@ -200,20 +221,24 @@ class HardSchemas:
         self._thread.join()
 
     def _send(self) -> None:
-        while not self._is_closed.wait(PHASE_SECONDS):
-            self.changes += 1
+        for name in itertools.cycle(self.kinds):
+            if self._is_closed.wait(PHASE_SECONDS):
+                return
+            self.phase = Phase(name)
             until = time.perf_counter() + PHASE_SECONDS
             while time.perf_counter() < until:
-                hard = json.dumps(hard_schema(f"{self._number} {self.num_sent}"))
                 self.num_sent += 1
+                source = self.kinds[name].replace("ANOTHER", str(self.num_sent), 1)
                 with suppress(ConstraintError):
-                    self._model.constraints.compile(ConstraintSpec("json_schema", hard))
-            self.changes += 1
+                    self._model.constraints.compile(ConstraintSpec("json_schema", source))
+            self.phase = Phase(ALONE)
 
 
-def hard_schema(name: str) -> dict[str, Any]:
-    """Seconds of work for one engine, half a megabyte for both, and unlike any before."""
-    return {"enum": [f"{name} {index}" for index in range(20_000)]}
+def hard_schemas() -> dict[str, str]:
+    """By name: a quarter of a megabyte, which takes one engine a second; few bytes that take the other one as long."""
+    listed = {"$comment": "ANOTHER", "enum": [f"value {index}" for index in range(20_000)]}
+    divided = {"$comment": "ANOTHER", "type": "integer", "multipleOf": 97 * 89 * 11}
+    return {"listed": json.dumps(listed), "divided": json.dumps(divided)}
 
 
 def of_gaps(gaps: Sequence[float]) -> dict[str, float]:

@@ -5,7 +5,6 @@ Nothing here runs on the engine thread but `open`, which only looks up.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections import OrderedDict
@@ -15,8 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from phyla.backend.background import in_background
+from phyla.backend.background import QUICK_SECONDS, in_background
 from phyla.draft.grammar_settings import GrammarSettings
+from phyla.draft.looking import is_long, look_over
 from phyla.draft.trial import NotTried, TrialLimits, Trials
 from phyla.draft.vocabulary import Vocabulary
 from phyla.errors import ConstraintError
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from phyla.draft.constraint import CompiledConstraint, Constraint, ConstraintEngine
     from phyla.request import ConstraintSpec, Request
     from phyla.tokenizer import Tokenizer
-
-STRUCTURED_KINDS = frozenset({"json_object", "json_schema", "choice", "structural_tag"})
-"""Kinds whose source is JSON."""
 
 NO_ENGINE = "no grammar engine is active. Install one (phyla[xgrammar]) or choose one with --proposer."
 
@@ -77,8 +74,11 @@ class ConstraintCompiler:
         return bool(self._engines)
 
     def supports(self, spec: ConstraintSpec) -> Support:
-        """Yes, or why no engine here can enforce it. Cheap; compiling may still find a reason."""
-        chosen = self._engine_for(spec)
+        """Yes, or why no engine here can enforce it. Cheap but for a long one; compiling may still find a reason."""
+        try:
+            chosen = self._engine_for(spec)
+        except ConstraintError as error:
+            return refused(str(error))
         return chosen if isinstance(chosen, Support) else SUPPORTED
 
     def compile(self, spec: ConstraintSpec) -> Enforced:
@@ -157,10 +157,12 @@ class ConstraintCompiler:
         engine = self._engine_for(spec)
         if isinstance(engine, Support):
             raise ConstraintError(str(engine.reason))
-        if engine.trial is not None:
-            self._trials.run(engine.trial, spec)
+        seconds = 0.0 if engine.trial is None else self._trials.run(engine.trial, spec)
+        quick_seconds = 0.0 if is_long(spec) or seconds > QUICK_SECONDS else QUICK_SECONDS
         try:
-            compiled = in_background(lambda: engine.compile(spec, self._tokenizer, self._eos_ids))
+            compiled = in_background(
+                lambda: engine.compile(spec, self._tokenizer, self._eos_ids), quick_seconds=quick_seconds
+            )
         except ConstraintError:
             raise
         except Exception as error:
@@ -177,23 +179,27 @@ class ConstraintCompiler:
         too_large = self._too_large(spec)
         if not too_large:
             return too_large
-        asked = [one for one in self._engines if spec.engine in ("auto", one.name)]
-        if not asked:
-            return refused(_nobody(spec, [one.name for one in self._engines]))
-        answers = [(engine, engine.supports(spec)) for engine in asked]
-        return next((engine for engine, support in answers if support), answers[0][1])
+        refusals = []
+        for engine in self._engines:
+            if spec.engine in ("auto", engine.name):
+                support = self._looked_over(spec, engine)
+                if support:
+                    return engine
+                refusals.append(support)
+        return refusals[0] if refusals else refused(_nobody(spec, [one.name for one in self._engines]))
+
+    def _looked_over(self, spec: ConstraintSpec, engine: ConstraintEngine) -> Support:
+        if is_long(spec) and engine.trial is not None:
+            return self._trials.look_over(engine.supports, spec, self._settings.max_nesting)
+        return look_over(spec, engine.supports, self._settings.max_nesting)
 
     def _too_large(self, spec: ConstraintSpec) -> Support:
-        settings = self._settings
         try:
             num_bytes = len(spec.source.encode())
         except UnicodeEncodeError:
             return refused("it has half of a surrogate pair, which no text can be.")
-        if num_bytes > settings.max_source_bytes:
-            return refused(f"it has {num_bytes} bytes, and the most is {settings.max_source_bytes}.")
-        if spec.kind in STRUCTURED_KINDS and _nesting(spec.source) > settings.max_nesting:
-            return refused(f"it is nested more than {settings.max_nesting} deep.")
-        return SUPPORTED
+        most = self._settings.max_source_bytes
+        return SUPPORTED if num_bytes <= most else refused(f"it has {num_bytes} bytes, and the most is {most}.")
 
     def _known(self, spec: ConstraintSpec) -> Enforced | _Failure | None:
         known = self._recent.get(spec)
@@ -214,23 +220,3 @@ def _nobody(spec: ConstraintSpec, names: Sequence[str]) -> str:
     if not names:
         return NO_ENGINE
     return f"there is no grammar engine '{spec.engine}' here; there is {', '.join(names)}."
-
-
-def _nesting(source: str) -> int:
-    """Depth of objects and arrays, read without recursion."""
-    try:
-        levels = [json.loads(source)]
-    except (ValueError, RecursionError):
-        # Malformed JSON is the engine's to refuse; what Python's own parser can't nest is too deep for anybody.
-        return 0 if source.count("[") + source.count("{") < 1000 else 1 << 30
-    depth = 0
-    while levels:
-        depth += 1
-        levels = [
-            below
-            for value in levels
-            if isinstance(value, dict | list)
-            for below in (value.values() if isinstance(value, dict) else value)
-            if isinstance(below, dict | list)
-        ]
-    return depth

@@ -65,7 +65,10 @@ class ConstraintEngine:
 
     name: str
     supports: Callable[[ConstraintSpec], Support]
-    """Yes, or the keyword that can't be enforced. Cheap: called before anything is compiled."""
+    """Yes, or the keyword that can't be enforced. Cheap: called before anything is compiled.
+
+    Where there is a trial it is a module-level function too: for a long source it is called in that process.
+    """
 
     compile: Callable[[ConstraintSpec, Tokenizer, frozenset[int]], CompiledConstraint]
     """`(spec, tokenizer, end-of-sequence ids)`; runs off the engine thread; raises ConstraintError."""

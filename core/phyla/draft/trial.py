@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import signal
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from queue import Empty, LifoQueue
 from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, Any
 
+from phyla.backend.background import in_background
 from phyla.backend.killable import KillableWorker, WorkerDied, WorkerFailed, WorkerTookTooLong
 from phyla.errors import ConstraintError
+from phyla.kv.scheme import SUPPORTED, Support, refused
 
 if TYPE_CHECKING:
     from phyla.draft.constraint import Trial
@@ -29,6 +31,9 @@ PREPARE_SECONDS = 180.0
 """Until a process has imported a grammar library, which takes seconds of computing and gives way to others."""
 
 MAX_ANSWER_BYTES = 1 << 16
+
+Name = tuple[str, str]
+"""Of a function: its module's and its own."""
 
 
 class NotTried(ConstraintError):
@@ -48,7 +53,7 @@ class TrialLimits:
 @dataclass(frozen=True)
 class _Worker:
     process: KillableWorker
-    ready_for: set[tuple[str, str]] = field(default_factory=set)
+    ready_for: set[Name] = field(default_factory=set)
     """Trials that were prepared in it."""
 
 
@@ -71,8 +76,8 @@ class Trials:
         self._seats = BoundedSemaphore(num_workers)
         self._finalizer = weakref.finalize(self, _close_all, self._idle)
 
-    def run(self, prepare: Callable[[Vocabulary], Trial], spec: ConstraintSpec) -> None:
-        """Returns if the constraint may be compiled here.
+    def run(self, prepare: Callable[[Vocabulary], Trial], spec: ConstraintSpec) -> float:
+        """The seconds that it computed, if the constraint may be compiled here.
 
         Args:
             prepare: gives the trial; found again by its name in the process.
@@ -82,19 +87,40 @@ class Trials:
             ConstraintError: what the trial said against it, or that it computed too long, grew or crashed.
             NotTried: it came to no end, maybe for reasons of this machine's.
         """
-        name = (prepare.__module__, prepare.__qualname__)
-        question = {
-            "trial": name,
-            "kind": spec.kind,
-            "source": spec.source,
+        name = _name_of(prepare)
+        return float(self._answer({"trial": name, **self._bounds(spec)}, prepared=name)["seconds"])
+
+    def look_over(
+        self, supports: Callable[[ConstraintSpec], Support], spec: ConstraintSpec, max_nesting: int
+    ) -> Support:
+        """As `phyla.draft.looking.look_over`, under a trial's limits.
+
+        Args:
+            supports: found again by its name in the process.
+            spec: what to look over.
+            max_nesting: the deepest that it may be nested.
+
+        Raises:
+            ConstraintError: looking it over took too long, grew or crashed.
+            NotTried: it came to no end, maybe for reasons of this machine's.
+        """
+        question = {"supports": _name_of(supports), "max_nesting": max_nesting, **self._bounds(spec)}
+        reason = self._answer(question)["reason"]
+        return SUPPORTED if reason is None else refused(reason)
+
+    def _bounds(self, spec: ConstraintSpec) -> dict[str, Any]:
+        return {
+            "spec": asdict(spec),
             "memory_bytes": self._limits.memory_bytes,
             "seconds": self._limits.seconds,
         }
+
+    def _answer(self, question: Mapping[str, Any], prepared: Name | None = None) -> dict[str, Any]:
         with self._seats:
             worker = self._take()
             try:
-                answer = self._prepared(worker, name)
-                if not answer:
+                answer = {} if prepared is None else self._prepared(worker, prepared)
+                if "error" not in answer:
                     answer = worker.process.ask(question, PATIENCE * self._limits.seconds, MAX_ANSWER_BYTES)
             except BaseException as error:
                 worker.process.kill()
@@ -107,12 +133,13 @@ class Trials:
             self._idle.put(worker)
         if "error" in answer:
             raise ConstraintError(answer["error"])
+        return answer
 
     def close(self) -> None:
         """End the idle workers. Safe to call twice."""
         _close_all(self._idle)
 
-    def _prepared(self, worker: _Worker, name: tuple[str, str]) -> dict[str, Any]:
+    def _prepared(self, worker: _Worker, name: Name) -> dict[str, Any]:
         """Have the trial made ready, if it isn't; not within its time. What was wrong with that, or nothing."""
         if name in worker.ready_for:
             return {}
@@ -121,7 +148,7 @@ class Trials:
             answer = worker.process.ask(prepare, PREPARE_SECONDS, MAX_ANSWER_BYTES)
         except WorkerFailed as error:
             raise NotTried("The process that tries out constraints doesn't get ready. Try again.") from error
-        if not answer:
+        if "error" not in answer:
             worker.ready_for.add(name)
         return answer
 
@@ -133,7 +160,8 @@ class Trials:
         with contextlib.suppress(Empty):
             return self._idle.get_nowait()
         try:
-            return _Worker(KillableWorker(WORKER))
+            # From such a thread the process goes after others from its first moment on.
+            return _Worker(in_background(lambda: KillableWorker(WORKER)))
         except WorkerFailed as error:
             raise NotTried("The process that tries out constraints doesn't start.") from error
 
@@ -143,6 +171,10 @@ class Trials:
         if isinstance(error, WorkerDied):
             return "Compiling it used up its memory or crashed the compiler. Make it simpler."
         return "The process that tries out constraints answered nonsense."
+
+
+def _name_of(function: Callable[..., object]) -> Name:
+    return function.__module__, function.__qualname__
 
 
 def _close_all(idle: LifoQueue[_Worker]) -> None:

@@ -12,13 +12,16 @@ import resource
 import signal
 import struct
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from phyla.backend.background import give_way, in_background
+from phyla.backend.background import QUICK_SECONDS, give_way, in_background
+from phyla.draft.looking import is_long, look_over
 from phyla.draft.vocabulary import Vocabulary
 from phyla.errors import ConstraintError
+from phyla.request import ConstraintSpec
 
 if TYPE_CHECKING:
     from phyla.draft.constraint import Trial
@@ -41,37 +44,60 @@ def main() -> None:
     while len(prefix := source.read(4)) == 4:
         (length,) = struct.unpack("<I", prefix)
         asked = json.loads(source.read(length))
-        _write(sink, _error_of(lambda asked=asked: _do(asked, trials)))  # type: ignore[misc]
+        _write(sink, _or_error(lambda asked=asked: _answered(asked, trials)))  # type: ignore[misc]
 
 
-def _do(asked: dict[str, Any], trials: dict[str, Trial]) -> None:
+def _answered(asked: dict[str, Any], trials: dict[str, Trial]) -> dict[str, Any]:
     if "prepare" in asked:
-        module, name = asked["prepare"]
-        prepare = getattr(importlib.import_module(module), name)
-        trials[f"{module}.{name}"] = prepare(Vocabulary.from_json(asked["vocabulary"]))
-        return
-    trial = trials[".".join(asked["trial"])]
+        make, vocabulary = _named(asked["prepare"]), Vocabulary.from_json(asked["vocabulary"])
+        # Importing a library takes seconds, and is no reason to slow an answer down.
+        trials[".".join(asked["prepare"])] = in_background(lambda: make(vocabulary), quick_seconds=0)
+        return {}
+    spec = ConstraintSpec(**asked["spec"])
+    work = _work(asked, spec, trials)
     if asked["memory_bytes"]:
         # On top of what the compiler's own libraries have mapped.
         _limit(resource.RLIMIT_AS, _mapped_bytes() + asked["memory_bytes"])
     # Counts what this process computes, and ends it wherever it is, in a library's own code too.
     signal.setitimer(signal.ITIMER_PROF, asked["seconds"])
+    quick_seconds = 0 if is_long(spec) else QUICK_SECONDS
     try:
-        in_background(lambda: trial(asked["kind"], asked["source"]), is_waited_for=False)
+        return in_background(work, quick_seconds=quick_seconds, is_waited_for=False)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
+        # What is made ready next may map more than that.
+        _limit(resource.RLIMIT_AS, resource.getrlimit(resource.RLIMIT_AS)[1])
 
 
-def _error_of(work: Callable[[], None]) -> dict[str, str]:
+def _work(asked: dict[str, Any], spec: ConstraintSpec, trials: dict[str, Trial]) -> Callable[[], dict[str, Any]]:
+    if "supports" in asked:
+        supports, max_nesting = _named(asked["supports"]), asked["max_nesting"]
+        return lambda: {"reason": look_over(spec, supports, max_nesting).reason}
+    trial = trials[".".join(asked["trial"])]
+
+    def tried() -> dict[str, Any]:
+        began = time.process_time()
+        trial(spec.kind, spec.source)
+        return {"seconds": time.process_time() - began}
+
+    return tried
+
+
+def _named(name: Sequence[str]) -> Callable[..., Any]:
+    module, function = name
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return found
+
+
+def _or_error(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
-        work()
+        return work()
     except ConstraintError as error:
         return {"error": str(error)[:MAX_ERROR_CHARS]}
     except MemoryError:
         return {"error": "compiling it takes too much memory. Make it simpler."}
     except RecursionError:
         return {"error": "it is nested too deeply."}
-    return {}
 
 
 def _mapped_bytes() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import mmap
 import os
 import re
 import threading
@@ -13,6 +14,7 @@ import pytest
 from phyla.draft.compiling import ConstraintCompiler
 from phyla.draft.constraint import ConstraintEngine
 from phyla.draft.grammar_settings import GrammarSettings
+from phyla.draft.looking import MAX_QUICK_CHARS
 from phyla.errors import ConstraintError
 from phyla.kv.scheme import SUPPORTED, refused
 from phyla.request import ConstraintSpec
@@ -91,7 +93,8 @@ class Words:
 
     def __init__(self, name="words", rank=0, trial=None, support=SUPPORTED):
         self.compiled = []
-        self.engine = ConstraintEngine(name, lambda spec: support, self.compile, trial, rank)
+        supports = support if callable(support) else lambda spec: support
+        self.engine = ConstraintEngine(name, supports, self.compile, trial, rank)
 
     def compile(self, spec, tokenizer, eos_ids):
         self.compiled.append(spec)
@@ -238,3 +241,40 @@ def test_switched_off_nothing_is_enforced(compiler_of):
 def test_a_model_that_no_engine_can_bind_still_starts(compiler_of, caplog):
     compiler_of(Words(trial=objects)).warm_up()
     assert "no good" in caplog.text
+
+
+LONG = ConstraintSpec("words", "a" * (MAX_QUICK_CHARS + 1))
+
+
+def supports_in_another_process(spec):
+    """Says against a constraint which process looked at it."""
+    return refused(f"looked over in process {os.getpid()}")
+
+
+def maps_much(vocabulary):
+    """A trial whose making maps more than one trial may take."""
+    mmap.mmap(-1, 1 << 28).close()
+    return lambda kind, source: None
+
+
+def test_a_long_source_is_looked_over_in_another_process(compiler_of):
+    words = Words(trial=objects, support=supports_in_another_process)
+    reason = compiler_of(words).supports(LONG).reason
+    assert reason.startswith("looked over in process ")
+    assert not reason.endswith(f" {os.getpid()}")
+    assert compiler_of(words).supports(SPEC).reason.endswith(f" {os.getpid()}")
+
+
+def test_an_engine_without_a_trial_looks_over_long_sources_here(compiler_of):
+    words = Words(support=supports_in_another_process)
+    assert compiler_of(words).supports(LONG).reason.endswith(f" {os.getpid()}")
+
+
+def supports_anything(spec):
+    """As its name says."""
+    return SUPPORTED
+
+
+def test_what_a_constraint_may_take_binds_no_other_work_of_its_process(compiler_of):
+    words = Words(trial=maps_much, support=supports_anything)
+    assert compiler_of(words, compile_memory_bytes=1 << 26).compile(LONG).engine == "words"
