@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from phyla.draft.constraint import Constraint
     from phyla.draft.span import Span
+    from phyla.model.step import Route
 
 Acceptance = Literal["exact", "rejection"]
 Ended = Literal["eos", "stop", "satisfied", "length"]
@@ -126,7 +127,12 @@ def plan(row: RowRound, span: Span | None = None) -> Plan:
 
 
 def verify(
-    plans: Sequence[Plan], logits: mx.array, *, acceptance: Acceptance = "exact", vectorised: bool = True
+    plans: Sequence[Plan],
+    logits: mx.array,
+    *,
+    acceptance: Acceptance = "exact",
+    vectorised: bool = True,
+    route: Route = "exact",
 ) -> Chosen:
     """Draw for every position of every window; nothing is evaluated.
 
@@ -135,12 +141,13 @@ def verify(
         logits: (M, V), one row per position, M the sum over rows of `len(drafts) + 1`.
         acceptance: `exact` draws as plain decoding would; `rejection` keeps the distribution, not the seed's tokens.
         vectorised: false draws one after the other, for paired runs.
+        route: what the logits came by.
     """
     draws = [draw for one in plans for draw in one.draws]
     assert len(draws) == logits.shape[0], "one row of logits per position"
     if acceptance == "rejection" and any(one.proposed for one in plans):
         return draw_with_rejection([(one.draws, one.proposed, one.draft_logits) for one in plans], logits)
-    return choose(draws, logits, vectorised=vectorised)
+    return choose(draws, logits, vectorised=vectorised, route=route)
 
 
 def settle(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
@@ -10,6 +11,9 @@ from phyla.errors import GenerationFailed
 from phyla.request import TokenLogprobs
 from phyla.sampling.logprobs import Capture, capture
 from phyla.sampling.sampler import Chosen, Draw, choose
+
+if TYPE_CHECKING:
+    from phyla.model.step import Route
 
 
 class Drawn:
@@ -49,8 +53,8 @@ class Drawn:
         return None if captured is None else captured.read()
 
 
-def draw(draws: Sequence[Draw], logits: mx.array, *, vectorised: bool) -> Drawn:
-    """Choose one token per row of (M, V) logits; nothing is evaluated."""
-    chosen = choose(draws, logits, vectorised=vectorised)
+def draw(draws: Sequence[Draw], logits: mx.array, *, vectorised: bool, route: Route) -> Drawn:
+    """Choose one token per row of (M, V) logits, which came by `route`; nothing is evaluated."""
+    chosen = choose(draws, logits, vectorised=vectorised, route=route)
     wanted = [one.sampler.params.num_logprobs for one in draws]
     return Drawn(chosen, capture(chosen.logprobs, chosen.tokens, wanted))

@@ -81,7 +81,7 @@ class Rounds:
         party.advance(counts)
         for window in windows:
             window.row.state.record(window.plan.tokens)
-        verdicts = self._judged(windows, self._binding.logits_of(output.hidden, route).squeeze(0))
+        verdicts = self._judged(windows, self._binding.logits_of(output.hidden, route).squeeze(0), route)
         if not is_plain:
             party.keep([verdict.num_kept for verdict in verdicts])
         for place, window, verdict in zip(party.places, windows, verdicts, strict=True):
@@ -134,11 +134,11 @@ class Rounds:
             mx.async_eval(forward.advance(LAYERS_PER_DISPATCH))  # type: ignore[no-untyped-call]
         return forward.output
 
-    def _judged(self, windows: Sequence[_Window], logits: mx.array) -> list[Verdict]:
+    def _judged(self, windows: Sequence[_Window], logits: mx.array, route: Route) -> list[Verdict]:
         """Draw, wait, walk; emitted tokens go to their rows."""
         plans = [window.plan for window in windows]
         acceptance = self._proposing.acceptance
-        chosen = verify(plans, logits, acceptance=acceptance, vectorised=self._vectorised)
+        chosen = verify(plans, logits, acceptance=acceptance, vectorised=self._vectorised, route=route)
         wanted = [draw.sampler.params.num_logprobs for one in plans for draw in one.draws]
         captures = capture(chosen.logprobs, chosen.tokens, wanted)
         mx.eval(chosen.arrays, [array for one in captures if one is not None for array in one.arrays()])

@@ -181,10 +181,10 @@ class Runner:
         logits = self._forward(going, route) if going else None
         if logits is not None:
             # Where nothing that will be read can change the draws, they go out with the forward.
-            drawing = None if any(row.draws_by_history for row in going) else self._drawing(going, logits)
+            drawing = None if any(row.draws_by_history for row in going) else self._drawing(going, logits, route)
             mx.async_eval([logits] if drawing is None else drawing.arrays, self._due(going))  # type: ignore[no-untyped-call]
             self._read(unread)
-            if drawing is None and (drawing := self._drawing(going, logits)) is not None:
+            if drawing is None and (drawing := self._drawing(going, logits, route)) is not None:
                 mx.async_eval(drawing.arrays)  # type: ignore[no-untyped-call]
             if drawing is not None:
                 self._settle(drawing, reads_at_once=reads_at_once or self._options.no_pipeline)
@@ -291,7 +291,7 @@ class Runner:
         stored = zip(self._layout, party.states(), strict=True)
         return [array for layer, state in stored if layer.owns_state for array in state.evaluate()]
 
-    def _drawing(self, rows: Sequence[Row], logits: mx.array) -> _Drawing | None:
+    def _drawing(self, rows: Sequence[Row], logits: mx.array, route: Route) -> _Drawing | None:
         """Choose the next token of every row that goes on; nothing is evaluated. None if no row does."""
         party = rows[0].party
         assert party is not None
@@ -304,7 +304,8 @@ class Runner:
             return None
         if len(chosen) < logits.shape[0]:
             logits = logits[mx.array([place for _, place, _ in chosen])]
-        drawn = draw([made for _, _, made in chosen], logits, vectorised=self._options.vectorised_sampling)
+        draws = [made for _, _, made in chosen]
+        drawn = draw(draws, logits, vectorised=self._options.vectorised_sampling, route=route)
         return _Drawing([row for row, _, _ in chosen], drawn)
 
     def _settle(self, drawing: _Drawing, *, reads_at_once: bool) -> None:

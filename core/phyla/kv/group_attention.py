@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -10,6 +11,7 @@ from typing import Protocol
 import mlx.core as mx
 
 from phyla.kv.plain.attention import attention_weights
+from phyla.kv.plain.powers import TO_POWERS, pays_by_powers, weighed
 from phyla.kv.ragged_attention import attend_ragged
 
 
@@ -64,11 +66,15 @@ def grouped(queries: mx.array, keys: mx.array, values: mx.array, visible: mx.arr
     """Two matrix products per key head and a softmax in float32."""
     B, H, L, D = queries.shape
     K, S = keys.shape[1], keys.shape[2]
+    by_powers = pays_by_powers(queries, scoring.softcap, scoring.sinks)
+    scale = scoring.scale * (TO_POWERS if by_powers else 1)
     # The queries of one key head side by side: one product reads the head's keys once for all of them.
-    scores = (queries * scoring.scale).reshape(B, K, H // K * L, D) @ keys.swapaxes(-1, -2)
-    weights = attention_weights(
-        scores.reshape(B, K, H // K, L, S), visible, softcap=scoring.softcap, sinks=scoring.sinks
-    )
+    scores = (queries * scale).reshape(B, K, H // K * L, D) @ keys.swapaxes(-1, -2)
+    by_query = scores.reshape(B, K, H // K, L, S)
+    if by_powers:
+        seen = mx.where(visible[:, :, None], by_query, -math.inf).reshape(scores.shape)
+        return weighed([(seen, values)]).reshape(B, H, L, values.shape[-1])
+    weights = attention_weights(by_query, visible, softcap=scoring.softcap, sinks=scoring.sinks)
     return (weights.reshape(B, K, H // K * L, S) @ values).reshape(B, H, L, values.shape[-1])
 
 

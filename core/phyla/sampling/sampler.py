@@ -1,7 +1,8 @@
 """From logits to tokens: one `RowSampler` per row, and one call that draws for many positions at once.
 
 Order: processors (bias, repetition, presence, frequency, named ones), constraint and end-of-sequence mask,
-log-softmax in the dtype of the logits, then the lowest id among the largest (greedy), or filters and a draw.
+log-softmax in the dtype of the logits, then the lowest id among the largest (greedy), or filters and a draw. Greedy
+rows of the fast route take their token before the log-softmax, which only those pay for who want log-probabilities.
 
 Source:
     Order and formulas of mlx-lm's generation (0.32). We differ: the random stream is the row's own.
@@ -13,6 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
@@ -23,6 +25,9 @@ from phyla.sampling.filters import Filters
 from phyla.sampling.processors import built_in_processors
 from phyla.sampling.random_stream import categorical, fresh_seed, split_keys, step_keys, uniforms
 from phyla.sampling.token_mask import Words, all_allowed, allows_nothing, masked, unpacked, without
+
+if TYPE_CHECKING:
+    from phyla.model.step import Route
 
 NO_TOKEN = -1
 """In place of a token where a row's logits weren't a distribution: NaN, infinite, or all forbidden."""
@@ -129,6 +134,10 @@ class Draw:
 
     mask: Words | None = None
 
+    @property
+    def is_greedy(self) -> bool:
+        return self.sampler.sampler is None and self.sampler.filters.is_greedy
+
 
 @dataclass(frozen=True)
 class Chosen:
@@ -140,8 +149,9 @@ class Chosen:
     logprobs: mx.array
     """(M, V), after processors and masks, before filters and temperature."""
 
-    totals: mx.array
-    """(M, 1) logarithm of each row's whole mass: not finite where its logits weren't a distribution."""
+    evidence: mx.array
+    """(M, 1) a number per row, not finite where its logits weren't a distribution: the logarithm of its whole mass, or
+    its largest logit."""
 
     failures: Mapping[int, GenerationFailed] = field(default_factory=dict)
     """Draws whose processors or sampler failed; the other draws stand."""
@@ -149,7 +159,7 @@ class Chosen:
     @property
     def arrays(self) -> list[mx.array]:
         """What to evaluate so that `ids` doesn't compute."""
-        return [self.tokens, self.totals]
+        return [self.tokens, self.evidence]
 
     def ids(self) -> list[int]:
         """The tokens on the host; `NO_TOKEN` where a draw failed or a row's logits weren't a distribution.
@@ -157,30 +167,31 @@ class Chosen:
         Told apart here: on the device it would be six more kernels in every step.
         """
         ids: list[int] = self.tokens.tolist()  # type: ignore[assignment]
-        totals: list[list[float]] = self.totals.tolist()  # type: ignore[assignment]
+        evidence: list[list[float]] = self.evidence.tolist()  # type: ignore[assignment]
         return [
-            token_id if math.isfinite(total) and index not in self.failures else NO_TOKEN
-            for index, (token_id, (total,)) in enumerate(zip(ids, totals, strict=True))
+            token_id if math.isfinite(number) and index not in self.failures else NO_TOKEN
+            for index, (token_id, (number,)) in enumerate(zip(ids, evidence, strict=True))
         ]
 
 
-def choose(draws: Sequence[Draw], logits: mx.array, *, vectorised: bool = True) -> Chosen:
+def choose(draws: Sequence[Draw], logits: mx.array, *, vectorised: bool = True, route: Route = "exact") -> Chosen:
     """Process and choose for M draws at once, or one after the other: the same bits either way.
 
     Args:
         draws: one per row of `logits`.
         logits: (M, V); not modified.
         vectorised: false takes the slower twin.
+        route: what the logits came by.
     """
     processed, failures = process_rows(draws, logits)
     if vectorised:
-        return draw_tokens(draws, processed, failures)
-    singles = [draw_tokens([draw], processed[index : index + 1]) for index, draw in enumerate(draws)]
+        return draw_tokens(draws, processed, failures, route)
+    singles = [draw_tokens([draw], processed[index : index + 1], route=route) for index, draw in enumerate(draws)]
     failures = {**failures, **{index: one.failures[0] for index, one in enumerate(singles) if one.failures}}
     return Chosen(
         tokens=mx.concatenate([one.tokens for one in singles]),
         logprobs=mx.concatenate([one.logprobs for one in singles]),
-        totals=mx.concatenate([one.totals for one in singles]),
+        evidence=mx.concatenate([one.evidence for one in singles]),
         failures=failures,
     )
 
@@ -202,33 +213,34 @@ def process_rows(draws: Sequence[Draw], logits: mx.array) -> tuple[mx.array, dic
     return mx.concatenate(rows) if len(rows) > 1 else rows[0], failures
 
 
-def normalise(draws: Sequence[Draw], logits: mx.array) -> tuple[mx.array, mx.array]:
-    """Masks and log-softmax of processed logits: (M, V) log-probabilities and (M, 1) logarithms of the whole masses.
+def draw_tokens(
+    draws: Sequence[Draw],
+    logits: mx.array,
+    failures: Mapping[int, GenerationFailed] | None = None,
+    route: Route = "exact",
+) -> Chosen:
+    """Mask, normalise and draw from processed (M, V) logits.
 
-    In the dtype of the logits, as mlx-lm does: argmax of bfloat16 logits and of their log-softmax differ.
+    Log-softmax keeps the dtype of the logits, as mlx-lm does: bfloat16 logits and their log-softmax rank differently.
+    In float32 only those could that differ in their last bits, and the fast route has other last bits anyway.
     """
     logits = _masked(draws, logits)
+    # Computed only if something below depends on it, or somebody reads the log-probabilities.
     totals = mx.logsumexp(logits, axis=-1, keepdims=True)
-    return logits - totals, totals
-
-
-def draw_tokens(
-    draws: Sequence[Draw], logits: mx.array, failures: Mapping[int, GenerationFailed] | None = None
-) -> Chosen:
-    """Mask, normalise and draw from processed (M, V) logits."""
-    logprobs, totals = normalise(draws, logits)
+    logprobs = logits - totals
+    ranked = logits if route == "fast" and logits.dtype == mx.float32 else logprobs
     failed = dict(failures or {})
     parts: list[tuple[list[int], mx.array]] = []
     for filters, indices in groups(draws):
-        rows = logprobs if len(indices) == len(draws) else logprobs[mx.array(indices)]
         if filters is None:
             parts.append((indices, _named_draw(draws, indices, logprobs, failed)))
         elif filters.is_greedy:
-            parts.append((indices, mx.argmax(rows, axis=-1)))
+            parts.append((indices, mx.argmax(_of(ranked, indices), axis=-1)))
         else:
-            flattened, keys = flatten(filters, [draws[index] for index in indices], rows)
+            flattened, keys = flatten(filters, [draws[index] for index in indices], _of(logprobs, indices))
             parts.append((indices, categorical(flattened, keys)))
-    return Chosen(_in_order(parts), logprobs, totals, failed)
+    needs_totals = ranked is logprobs or not all(draw.is_greedy for draw in draws)
+    return Chosen(_in_order(parts), logprobs, totals if needs_totals else logits.max(axis=-1, keepdims=True), failed)
 
 
 def flatten(filters: Filters, draws: Sequence[Draw], logprobs: mx.array) -> tuple[mx.array, mx.array]:
@@ -259,6 +271,11 @@ def checked_token(token_id: int) -> int:
             "The model's logits are no probability distribution (NaN, infinite, or every token forbidden)."
         )
     return token_id
+
+
+def _of(rows: mx.array, indices: list[int]) -> mx.array:
+    """Those of (M, V), in ascending order; all of them as they are."""
+    return rows if len(indices) == rows.shape[0] else rows[mx.array(indices)]
 
 
 def _masked(draws: Sequence[Draw], logits: mx.array) -> mx.array:

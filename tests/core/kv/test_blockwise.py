@@ -1,8 +1,9 @@
-"""Attention in blocks of queries: the fast route's own, beside MLX's call."""
+"""Attention by powers of two, in blocks of queries and of a group: the fast route's own, beside MLX's call."""
 
 import mlx.core as mx
 import pytest
 from phyla.kv import LayerSpec, Plane
+from phyla.kv.group_attention import Scoring, grouped
 from phyla.kv.mask import Causal
 from phyla.kv.plain.blockwise import BLOCK_QUERIES
 from phyla.kv.plain.full import FullState
@@ -56,3 +57,13 @@ def test_a_score_far_above_the_others_takes_all_the_weight() -> None:
 def test_capped_scores_are_left_to_the_usual_way() -> None:
     got, want = attended(FullState(CAPPED), [70], is_fast=True), attended(FullState(CAPPED), [70], is_fast=False)
     assert mx.array_equal(got, want)
+
+
+@pytest.mark.parametrize("sinks", [None, mx.zeros((6,))], ids=["powers", "exponentials"])
+def test_a_group_attends_as_one_call_does(sinks: mx.array | None) -> None:
+    queries, keys, values = normal(0, 3, 6, 4, 8), normal(1, 3, 2, 50, 8), normal(2, 3, 2, 50, 16)
+    ends = mx.array([0, 20, 46])[:, None, None, None] + mx.arange(4)[:, None]
+    visible = mx.arange(50) <= ends
+    got = grouped(queries, keys, values, visible, Scoring(0.35, sinks=sinks))
+    want = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=0.35, mask=visible, sinks=sinks)
+    assert_close(got, want, atol=2e-6, why="other exponentials, other sums")

@@ -60,8 +60,11 @@ def test_together_equals_row_by_row_and_alone_bit_for_bit(dtype):
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(PARAMS), st.integers(0, 100), st.booleans()), min_size=1, max_size=6))
-def test_company_never_changes_a_draw(rows):
+@given(
+    st.sampled_from(["exact", "fast"]),
+    st.lists(st.tuples(st.sampled_from(PARAMS), st.integers(0, 100), st.booleans()), min_size=1, max_size=6),
+)
+def test_company_never_changes_a_draw(route, rows):
     draws = [
         Draw(
             RowSampler(params, VOCAB, [EOS], seed=params.seed or 0),
@@ -73,9 +76,10 @@ def test_company_never_changes_a_draw(rows):
     ]
     logits = logits_of(len(draws), seed=7)
 
-    together = choose(draws, logits).tokens.tolist()
+    together = choose(draws, logits, route=route).tokens.tolist()
 
-    assert together == [choose([draw], logits[row : row + 1]).tokens.item() for row, draw in enumerate(draws)]
+    alone = [choose([draw], logits[row : row + 1], route=route) for row, draw in enumerate(draws)]
+    assert together == [one.tokens.item() for one in alone]
 
 
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16])
@@ -86,6 +90,17 @@ def test_greedy_is_the_oracles_choice_on_flat_rows(dtype):
     want = oracle.greedy_sampler(logits - mx.logsumexp(logits, axis=-1, keepdims=True))
 
     assert choose(draws, logits).tokens.tolist() == want.tolist()
+
+
+def test_greedy_rows_of_the_fast_route_take_the_largest_logit_and_still_have_log_probabilities():
+    draws = draws_of([SamplingParams()] * 3)
+    logits = logits_of(3)
+
+    exact, fast = choose(draws, logits), choose(draws, logits, route="fast")
+
+    assert fast.ids() == mx.argmax(logits, axis=-1).tolist()
+    assert mx.array_equal(fast.logprobs, exact.logprobs)
+    assert mx.array_equal(fast.evidence, logits.max(axis=-1, keepdims=True))
 
 
 def test_a_draw_depends_on_seed_and_step_alone():
@@ -115,12 +130,13 @@ def test_one_rows_bias_never_reaches_another():
 
 @pytest.mark.parametrize("bad", [[math.nan] * VOCAB, [math.inf] + [0.0] * (VOCAB - 1), [-math.inf] * VOCAB])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_logits_that_are_no_distribution_fail_their_row_alone(bad, temperature):
+@pytest.mark.parametrize("route", ["exact", "fast"])
+def test_logits_that_are_no_distribution_fail_their_row_alone(bad, temperature, route):
     params = SamplingParams(temperature=temperature, seed=1)
     draws = draws_of([params, params])
     logits = logits_of(2)
 
-    tokens = choose(draws, mx.concatenate([logits[:1], mx.array([bad])])).ids()
+    tokens = choose(draws, mx.concatenate([logits[:1], mx.array([bad])]), route=route).ids()
 
     assert tokens[0] == choose(draws[:1], logits[:1]).tokens.item()
     assert tokens[1] == NO_TOKEN
