@@ -1,13 +1,15 @@
 """The first byte of streams, seen from a process of its own: `python -m benchmarks.first_bytes URL < BODIES`.
 
 One request a line, one after the other, each on a connection that is already open. Prints, as JSON, the milliseconds
-from sending a request to the role chunk, which leaves once the request is validated. The answer is read to its end:
-the next request would otherwise be measured beside the prefill of the one before.
+that the server took to validate it, by the server's own `Server-Timing`, and those from sending the request to the role
+chunk without them: the way there and back, and what the server did once the request was validated. The answer is read
+to its end: the next request would otherwise be measured beside the prefill of the one before.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -16,17 +18,19 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+PREPARED = re.compile(rb"\r\nserver-timing: prepare;dur=([0-9.]+)\r\n")
 
-def first_bytes(url: str, bodies: Sequence[dict[str, Any]]) -> list[float]:
+
+def first_bytes(url: str, bodies: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
     """Of each body, sent from another process."""
     command = [sys.executable, "-m", "benchmarks.first_bytes", url]
     lines = "\n".join(map(json.dumps, bodies))
     answer = subprocess.run(command, input=lines, check=True, capture_output=True, text=True, timeout=300)
-    measured: list[float] = json.loads(answer.stdout)
+    measured: list[dict[str, float]] = json.loads(answer.stdout)
     return measured
 
 
-def milliseconds(url: str, body: str) -> float:
+def milliseconds(url: str, body: str) -> dict[str, float]:
     target = urlsplit(url)
     head = f"POST {target.path} HTTP/1.1\r\nhost: {target.netloc}\r\ncontent-type: application/json\r\n"
     request = f"{head}content-length: {len(body)}\r\n\r\n{body}".encode()
@@ -39,7 +43,10 @@ def milliseconds(url: str, body: str) -> float:
         elapsed = (time.perf_counter() - began) * 1e3
         while b"data: [DONE]" not in received:
             received += more(connection, received)
-        return elapsed
+        prepared = PREPARED.search(received)
+        assert prepared is not None, received
+        validated = float(prepared[1])
+        return {"validated": validated, "first_byte": round(elapsed - validated, 2)}
 
 
 def more(connection: socket.socket, received: bytes) -> bytes:

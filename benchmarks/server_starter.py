@@ -1,8 +1,7 @@
 """The server over a real model, the starter: what HTTP adds to a token, and how soon a stream opens beside a prefill.
 
-A stream opens with its role chunk as soon as its request is validated: parsed, put through the chat template, encoded
-and taken by the engine. That is measured alone and while another client's long prompt is being read. The clients run
-in processes of their own.
+A stream opens with its role chunk as soon as its request is validated: parsed, put through the chat template, encoded.
+Both are measured alone and while another client's long prompt is being read. The clients run in processes of their own.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def main() -> None:
         "prompt_tokens": PROMPT_TOKENS,
         "prefill_tokens": PREFILL_TOKENS,
         "summary": {
-            "first_byte": {
+            "opened": {
                 name: {company: spread(opened, name, company) for company in ("alone", "beside_prefill")}
                 for name in PROMPT_TOKENS
             },
@@ -121,9 +120,14 @@ def question(seed: int, num_tokens: int) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": content}], "stream": True, "temperature": 0, "max_tokens": 4}
 
 
-def spread(opened: list[dict[str, Any]], name: str, company: str) -> dict[str, float]:
-    every = [value for one in opened if one["company"] == company for value in one[name]]
-    return {"median_ms": round(statistics.median(every), 1), "worst_ms": round(max(every), 1)}
+def spread(opened: list[dict[str, Any]], name: str, company: str) -> dict[str, dict[str, float]]:
+    """Of how long streams took to be validated, and of their first byte after that."""
+    streams = [stream for one in opened if one["company"] == company for stream in one[name]]
+    by_part = {part: [stream[part] for stream in streams] for part in ("validated", "first_byte")}
+    return {
+        part: {"median_ms": round(statistics.median(every), 1), "worst_ms": round(max(every), 1)}
+        for part, every in by_part.items()
+    }
 
 
 def decoding(model: Model, url: str, number: int) -> dict[str, float]:

@@ -89,14 +89,16 @@ def server_cost(result: Result) -> str:
 
 
 def server_starter(result: Result) -> str:
-    first, decode = result["summary"]["first_byte"], result["summary"]["decode"]
+    opened, decode = result["summary"]["opened"], result["summary"]["decode"]
     low, high = decode["added_interval_95"]
     rows = [
-        "| from sending a chat to its role chunk | alone | beside another prefill |",
-        "| --- | --- | --- |",
+        "| a chat of | alone: validated | first byte after that | beside another prefill: validated "
+        "| first byte after that |",
+        "| --- | --- | --- | --- | --- |",
     ]
     for name, num_tokens in result["prompt_tokens"].items():
-        spreads = (first[name][company] for company in ("alone", "beside_prefill"))
+        companies = (opened[name][company] for company in ("alone", "beside_prefill"))
+        spreads = (one[part] for one in companies for part in ("validated", "first_byte"))
         cells = " | ".join(f"{one['median_ms']} ms (at worst {one['worst_ms']})" for one in spreads)
         rows.append(f"| about {num_tokens} tokens | {cells} |")
     sentence = (

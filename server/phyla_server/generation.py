@@ -100,11 +100,14 @@ class GenerationService:
         for request in requests:
             self._tickets[request.request_id] = ticket
             try:
-                self._front.submit(request)
+                self._front.submit(request, wake=False)
             except PhylaError:
                 del self._tickets[request.request_id]
                 self.close(ticket)
                 raise
+        # After this turn of the loop, in which a stream sends its opening: it would wait for the lock that an engine
+        # takes to begin a prompt.
+        self._loop.call_soon(self._front.wake)
         return ticket
 
     def close(self, ticket: Ticket) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from phyla.draft.compiling import Enforced
@@ -30,11 +31,11 @@ class Ready(Generic[PreparedT]):
     """To be submitted as it is."""
 
     prepared: PreparedT
+    headers: Mapping[str, str]
+    """For the answer."""
+
     enforced: Enforced | None = None
     """Hold it until the request has ended."""
-
-    headers: Mapping[str, str] = field(default_factory=dict)
-    """For the answer."""
 
 
 async def made_ready(
@@ -54,17 +55,23 @@ async def made_ready(
     Raises:
         ApiError: it can't be served, or 400 for a constraint that nothing here enforces.
     """
+    began = time.perf_counter()
     preparation, num_bytes = serving.preparation, len(incoming.raw)
     try:
         prepared = await preparation.run(lambda: prepare(serving, incoming, None), num_bytes)
         enforced = None if prepared.asked is None else await _compiled(serving, prepared.asked)
-        return Ready(prepared, enforced)
+        return Ready(prepared, _timing(began), enforced)
     except ApiError as error:
         if error.code != UNENFORCEABLE or not serving.warns_of_fallback:
             raise
         unenforced = Unenforced(error.message)
     prepared = await preparation.run(lambda: prepare(serving, incoming, unenforced), num_bytes)
-    return Ready(prepared, headers=unenforced.header(consequence))
+    return Ready(prepared, {**_timing(began), **unenforced.header(consequence)})
+
+
+def _timing(began: float) -> Mapping[str, str]:
+    """How long all of it took: what a client can subtract to see the engine's share of its wait."""
+    return {"server-timing": f"prepare;dur={(time.perf_counter() - began) * 1e3:.1f}"}
 
 
 async def _compiled(serving: Serving, asked: AskedConstraint) -> Enforced:

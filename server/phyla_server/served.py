@@ -48,6 +48,9 @@ class ServedModel:
     kv_quant: Mapping[str, Any] = field(default_factory=dict)
     """How its keys and values are stored, for `/stats`."""
 
+    method: str = "none"
+    """What drafts for it, by name."""
+
     xtc_special_ids: tuple[int, ...] = ()
     """Ids that XTC never removes: end of sequence, and the newline where it is one token."""
 
@@ -92,6 +95,7 @@ def served_by(model: Model, manager: PluginManager, settings: Settings) -> Serve
         parser_name=settings.section(ServerSettings).output_parser,
         constraints=model.constraints,
         kv_quant=_storage(model.plan),
+        method=model.plan.method.name,
     )
 
 
@@ -107,6 +111,7 @@ def served_model(
     parser_name: str | None = None,
     constraints: ConstraintCompiler | None = None,
     kv_quant: Mapping[str, Any] | None = None,
+    method: str = "none",
 ) -> ServedModel:
     """Work out what the parts say about how answers are read.
 
@@ -125,6 +130,7 @@ def served_model(
         call_syntax=None if parser.call_syntax is None else parser.call_syntax(template),
         constraints=constraints,
         kv_quant=kv_quant or {},
+        method=method,
         xtc_special_ids=ids_xtc_keeps(tokenizer, facts.eos_ids),
     )
 

@@ -70,10 +70,10 @@ def test_the_checked_in_server_cost_reaches_its_goal(clients: str) -> None:
 
 @pytest.mark.parametrize("company", ["alone", "beside_prefill"])
 def test_the_checked_in_streams_open_in_time(company: str) -> None:
-    opened = json.loads((RESULTS / "server_starter.json").read_text("utf-8"))["summary"]["first_byte"]
-    # The first request after a pause takes up to 15 ms, whatever it asks: not a worst case of 10, but a usual one.
-    assert opened["short"][company]["median_ms"] <= 10
-    assert opened["long"][company]["worst_ms"] <= 30
+    opened = json.loads((RESULTS / "server_starter.json").read_text("utf-8"))["summary"]["opened"]
+    spreads = [opened[name][company] for name in ("short", "long")]
+    assert max(one["validated"]["worst_ms"] for one in spreads) <= 30
+    assert max(one["first_byte"]["worst_ms"] for one in spreads) <= 10
 
 
 @pytest.mark.parametrize("engine", ["llguidance", "xgrammar"])

@@ -93,6 +93,7 @@ def serve(checkpoint: FolderCheckpoint, tokenizer: Tokenizer, renderer: PromptRe
         facts: Mapping[str, Any] | None = None,
         front: Mapping[str, Any] | None = None,
         others: ListsModels | None = None,
+        method: str = "none",
         **settings: Any,
     ) -> Running:
         playing = says(speaks, script) if isinstance(script, str) else script
@@ -118,6 +119,7 @@ def serve(checkpoint: FolderCheckpoint, tokenizer: Tokenizer, renderer: PromptRe
             template=template,
             parsers=parsers,
             parser_name=parser,
+            method=method,
         )
         own = {name: value for name, value in settings.items() if name in SamplingSettings.model_fields}
         rest = {name: value for name, value in settings.items() if name not in own}

@@ -109,6 +109,13 @@ def test_the_served_model_says_what_it_can(serve):
     assert entry["gen_defaults"] == {"temperature": 0.3, "top_p": None, "top_k": None}
 
 
+@pytest.mark.parametrize(("method", "has_mtp"), [("none", False), ("ngram", False), ("mtp", True)])
+def test_a_model_that_drafts_with_its_own_head_says_so(serve, method, has_mtp):
+    entry = serve(method=method).http.get("/v1/models").json()["data"][0]
+
+    assert (entry["mtp"], entry["dsa"]) == (has_mtp, False)
+
+
 @pytest.mark.parametrize(("options", "has_tools"), [({"parser": "hermes"}, True), (IGNORES_TOOLS, False)])
 def test_tools_are_a_capability_if_the_template_renders_them_and_calls_are_read(serve, options, has_tools):
     entry = serve(**options).http.get("/v1/models").json()["data"][0]

@@ -53,6 +53,35 @@ def test_the_role_comes_before_the_first_token_is_made(serve, tokenizer):
     assert json.loads(first[6:])["choices"][0]["delta"] == {"role": "assistant", "content": ""}
 
 
+def test_the_role_comes_before_a_sleeping_engine_is_woken(serve, monkeypatch):
+    running, has_role, waited = serve(), threading.Event(), []
+    wake = running.front.wake
+
+    def wake_late():
+        # On the event loop: nothing else is sent meanwhile.
+        waited.append(has_role.wait(PATIENCE_SECONDS))
+        wake()
+
+    monkeypatch.setattr(running.front, "wake", wake_late)
+    with streaming(running) as response:
+        lines = response.iter_lines()
+        next(lines)
+        has_role.set()
+        rest = [line for line in lines if line]
+
+    assert waited == [True]
+    assert rest[-1] == "data: [DONE]"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_says_how_long_its_request_took_to_prepare(serve, stream):
+    response = serve().chat(stream=stream)
+
+    name, milliseconds = response.headers["server-timing"].split(";dur=")
+    assert name == "prepare"
+    assert 0 < float(milliseconds) < response.elapsed.total_seconds() * 1e3
+
+
 def test_a_token_is_sent_before_the_next_is_made(serve, tokenizer):
     gate = threading.Event()
     running = serve(gated(tokenizer, "Hello there", gate))

@@ -138,8 +138,11 @@ class Engine:
         loaded = self._loaded
         return request if loaded is None else loaded.reuse.recognised(request)
 
-    def submit(self, request: Request) -> None:
-        self._mailbox.post(self._spec.admission.checked(request))
+    def submit(self, request: Request, *, wake: bool = True) -> None:
+        self._mailbox.post(self._spec.admission.checked(request), wake=wake)
+
+    def wake(self) -> None:
+        self._mailbox.wake()
 
     def cancel(self, request_id: str) -> None:
         self._mailbox.cancel(request_id)

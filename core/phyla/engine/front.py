@@ -48,14 +48,23 @@ class EngineFront(Protocol):
         """
         ...
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: Request, *, wake: bool = True) -> None:
         """Queue a request; its events follow through the sinks.
+
+        Args:
+            request: what to generate.
+            wake: False lets a sleeping engine sleep on until `wake`, for what the caller does before it: an engine
+                that begins a prompt takes the interpreter's lock for milliseconds.
 
         Raises:
             QueueFull: the bounded queue is full.
             EngineStopped: the engine thread is gone.
             RequestError: it can never be served (prompt past the context limit, ...).
         """
+        ...
+
+    def wake(self) -> None:
+        """Have a sleeping engine look for what was submitted."""
         ...
 
     def cancel(self, request_id: str) -> None:

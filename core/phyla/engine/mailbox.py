@@ -54,8 +54,12 @@ class Mailbox:
         with self._condition:
             return self._stopping
 
-    def post(self, request: Request) -> None:
+    def post(self, request: Request, *, wake: bool = True) -> None:
         """Leave a request.
+
+        Args:
+            request: what to generate.
+            wake: False leaves it to `wake` to end a wait.
 
         Raises:
             EngineStopped: no more are taken.
@@ -72,6 +76,12 @@ class Mailbox:
             self._known[request.request_id] = request.num_samples
             self._waiting.add(request.request_id)
             self._delivery.requests.append(request)
+            if wake:
+                self._condition.notify()
+
+    def wake(self) -> None:
+        """End a wait, if there is mail."""
+        with self._condition:
             self._condition.notify()
 
     def cancel(self, request_id: str) -> None:

@@ -49,7 +49,7 @@ class ScriptedFront:
         self._waiting: list[Request] = []
         self._running: dict[str, list[_Row]] = {}
         self._cancelled: set[str] = set()
-        self._wake = threading.Condition()
+        self._has_news = threading.Condition()
         self._is_closing = False
         self._death: str | None = None
         self.received: list[Request] = []
@@ -65,20 +65,25 @@ class ScriptedFront:
     def recognised(self, request: Request) -> Request:
         return request
 
-    def submit(self, request: Request) -> None:
-        with self._wake:
+    def submit(self, request: Request, *, wake: bool = True) -> None:
+        with self._has_news:
             if self._death is not None or self._is_closing:
                 raise EngineStopped(self._death or "the engine is shutting down")
             if len(self._waiting) >= self._max_waiting:
                 raise QueueFull(f"{self._max_waiting} requests are already waiting. Try again later.")
             self.received.append(request)
             self._waiting.append(request)
-            self._wake.notify_all()
+            if wake:
+                self._has_news.notify_all()
+
+    def wake(self) -> None:
+        with self._has_news:
+            self._has_news.notify_all()
 
     def cancel(self, request_id: str) -> None:
-        with self._wake:
+        with self._has_news:
             self._cancelled.add(request_id)
-            self._wake.notify_all()
+            self._has_news.notify_all()
 
     def health(self) -> EngineHealth:
         return EngineHealth(
@@ -96,42 +101,42 @@ class ScriptedFront:
 
     def die(self, reason: str) -> None:
         """End the thread as a crash would: nobody is told but through `health`."""
-        with self._wake:
+        with self._has_news:
             self._death = reason
-            self._wake.notify_all()
+            self._has_news.notify_all()
         self._thread.join()
 
     def wait_until_idle(self, timeout_seconds: float = 10.0) -> bool:
         """Whether all requests ended in time."""
-        with self._wake:
-            return self._wake.wait_for(lambda: not self._running and not self._waiting, timeout_seconds)
+        with self._has_news:
+            return self._has_news.wait_for(lambda: not self._running and not self._waiting, timeout_seconds)
 
     def close(self, timeout_seconds: float) -> Shutdown:
-        with self._wake:
+        with self._has_news:
             self._is_closing = True
-            self._wake.notify_all()
-            self._wake.wait_for(self._is_over, timeout_seconds)
+            self._has_news.notify_all()
+            self._has_news.wait_for(self._is_over, timeout_seconds)
             drained = not self._running and not self._waiting
             left = [*self._running, *(one.request_id for one in self._waiting)]
             self._cancelled.update(left)
-            self._wake.notify_all()
+            self._has_news.notify_all()
         self._thread.join(5.0)
         return Shutdown(drained=drained, timed_out=not drained, num_cancelled=len(left))
 
     def _run(self) -> None:
         while True:
-            with self._wake:
-                self._wake.wait_for(self._has_work)
+            with self._has_news:
+                self._has_news.wait_for(self._has_work)
                 if self._death is not None or (self._is_closing and not self._running and not self._waiting):
                     return
                 events = self._admit()
             events += self._step()
             self._emit(events)
-            with self._wake:
+            with self._has_news:
                 self._running = {key: rows for key, rows in self._running.items() if any(row.is_open for row in rows)}
-                self._wake.notify_all()
+                self._has_news.notify_all()
                 if not any(isinstance(event, Token) for event in events):
-                    self._wake.wait(IDLE_SECONDS)
+                    self._has_news.wait(IDLE_SECONDS)
 
     def _is_over(self) -> bool:
         return self._death is not None or not (self._running or self._waiting)

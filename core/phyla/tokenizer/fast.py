@@ -130,7 +130,7 @@ class FastTokenizer:
 
     @cached_property
     def _coverage(self) -> Coverage | None:
-        # Parsing the definition takes some tenths of a second: only a long prompt asks.
+        # Parsing the definition takes some tenths of a second, which only long prompts need: a server does it at start.
         return coverage(json.loads(self.definition))
 
     @cached_property

@@ -154,8 +154,11 @@ class PromptRenderer:
         return Rendered(ids=tuple(ids))
 
     def warm_up(self) -> None:
-        """Start the processes that render and find out what the template can, so that no request waits for it."""
-        if self._sandbox is None or why_no_text(self._tokenizer) is not None:
+        """Have ready whatever is found out once, and the processes that render, so that no request waits for it."""
+        if why_no_text(self._tokenizer) is not None:
+            return
+        self._tokenizer.least_tokens("")
+        if self._sandbox is None:
             return
         message = {"role": "user", "content": "Hello"}
         self._sandbox.warm_up(self._context([message]))

@@ -84,6 +84,9 @@ def model_objects(serving: Serving) -> Sequence[Mapping[str, Any]]:
         "embeddings": False,
         "adapters": False,
         "training": False,
+        # No family here has attention that selects what it reads.
+        "dsa": False,
+        "mtp": model.method == "mtp",
         "capabilities": capabilities,
         "gen_defaults": {
             "temperature": _first(chosen.temperature, generation.get("temperature")),

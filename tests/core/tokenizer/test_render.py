@@ -494,6 +494,18 @@ def test_a_warm_renderer_starts_nothing_for_its_requests() -> None:
     renderer.close()
 
 
+@pytest.mark.parametrize("template", [None, "{{ messages[0].content }}"])
+def test_a_warm_renderer_knows_how_much_a_token_stands_for(
+    template: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renderer = PromptRenderer(FastTokenizer(BUILT.to_str(), CONFIG), template, num_workers=1, context_limit=100)
+    renderer.warm_up()
+    monkeypatch.setattr("phyla.tokenizer.fast.coverage", None)
+    with pytest.raises(ContextOverflow, match="has at least"):
+        renderer.render_text("word " * 100_000)
+    renderer.close()
+
+
 @pytest.mark.parametrize("template", [None, "{% if %}", "{{ raise_exception('never') }}"])
 def test_warming_up_leaves_complaints_to_requests(template: str | None) -> None:
     renderer = PromptRenderer(TOKENIZER, template, num_workers=1)
