@@ -47,7 +47,7 @@ ENFORCEABLE = Enforceable(
     formats=frozenset({"date", "time", "date-time", "uuid"}),
 )
 
-UNSPELLABLE = re.compile(r"\\u00[01][0-9a-f]")
+UNSPELLABLE = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]")
 """Characters that JSON writes with \\u alone, which answers don't use."""
 
 
@@ -70,24 +70,27 @@ def _schema(source: str) -> Support:
     support = check_schema(source, ENFORCEABLE)
     if not support:
         return support
-    schema = json.loads(source)
-    if UNSPELLABLE.search(json.dumps(schema)):
-        return refused(f"it has a string with a control character, and {NAME} can't spell one.")
-    rounded = next((number for number in _integers(schema) if not _is_float(number)), None)
-    if rounded is not None:
-        return refused(f"it has the integer {_shortened(rounded)}, which {NAME} would round to a 64-bit float.")
+    for keyword, leaf in _leaves(json.loads(source), "the schema"):
+        if isinstance(leaf, str) and UNSPELLABLE.search(leaf):
+            return refused(f"keyword '{keyword}' has a string with a control character, and {NAME} can't spell one.")
+        if isinstance(leaf, int) and not _is_float(leaf):
+            return refused(
+                f"keyword '{keyword}' has the integer {_shortened(leaf)}, which {NAME} would round to a 64-bit float."
+            )
     return SUPPORTED
 
 
-def _integers(value: Any) -> Iterator[int]:
-    if isinstance(value, int) and not isinstance(value, bool):
-        yield value
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _integers(one)
+def _leaves(value: Any, keyword: str) -> Iterator[tuple[str, Any]]:
+    """Every number and string in it, names of properties too, and the keyword that has it."""
+    if isinstance(value, Mapping):
+        for name, one in value.items():
+            yield keyword, name
+            yield from _leaves(one, name if name in ENFORCEABLE.keywords else keyword)
     elif isinstance(value, list):
         for one in value:
-            yield from _integers(one)
+            yield from _leaves(one, keyword)
+    else:
+        yield keyword, value
 
 
 def _is_float(number: int) -> bool:

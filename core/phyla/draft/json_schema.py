@@ -58,6 +58,7 @@ _SINGLES = frozenset(
     }
 )
 _BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+_COUNTS = frozenset({"minLength", "maxLength", "minItems", "maxItems"})
 _MOST_OF_BOUND = 1 << 63
 """The engines keep bounds as 64-bit integers."""
 
@@ -136,7 +137,19 @@ def check_schema(source: str, engine: Enforceable) -> Support:
         return refused(str(no))
     except RecursionError:
         return refused("the schema is nested too deeply.")
+    # Only an escape can spell one; the source itself is text.
+    if "\\u" in source and _has_half_of_a_pair(schema):
+        return refused("it has half of a surrogate pair, which no text can be.")
     return SUPPORTED
+
+
+def subschemas(schema: Any, where: str) -> Iterator[tuple[Any, str]]:
+    """Those directly below it, and where each stands."""
+    if not isinstance(schema, dict):
+        return
+    for keyword, value in schema.items():
+        for name, below in _below(keyword, value):
+            yield below, f"{where}/{keyword}{name}"
 
 
 def resolve_pointer(root: Any, reference: str) -> Any:
@@ -174,11 +187,8 @@ class _Located:
 def _walk(schema: Any, where: str) -> Iterator[_Located]:
     """The schema and every one below it."""
     yield _Located(schema, where)
-    if not isinstance(schema, dict):
-        return
-    for keyword, value in schema.items():
-        for name, below in _below(keyword, value):
-            yield from _walk(below, f"{where}/{keyword}{name}")
+    for below, place in subschemas(schema, where):
+        yield from _walk(below, place)
 
 
 def _below(keyword: str, value: Any) -> Iterable[tuple[str, Any]]:
@@ -198,7 +208,7 @@ def _check_one(located: _Located, root: Any, engine: Enforceable) -> None:
     if isinstance(schema, bool):
         return
     if not isinstance(schema, dict):
-        raise _No(f"{where} isn't a schema: it must be an object, true or false.")
+        raise _No(f"{where}{_holder(where)} isn't a schema: it must be an object, true or false.")
     for keyword, value in schema.items():
         if keyword in KEYWORDS and keyword not in ANNOTATIONS:
             _check_keyword(keyword, value, where, root, engine)
@@ -219,6 +229,14 @@ def _check_keyword(keyword: str, value: Any, where: str, root: Any, engine: Enfo
         _check_ref(value, where, root)
     if keyword in _BOUNDS:
         _check_bound(keyword, value, where)
+    if keyword in _COUNTS:
+        _check_count(keyword, value, where)
+    if keyword == "multipleOf" and not (_is_number(value) and value > 0):
+        raise _No(f"keyword 'multipleOf' at {where} must be a number above 0.")
+    if keyword == "pattern" and not isinstance(value, str):
+        raise _No(f"keyword 'pattern' at {where} must be a string.")
+    if keyword == "required" and not (isinstance(value, list) and all(isinstance(name, str) for name in value)):
+        raise _No(f"keyword 'required' at {where} must be a list of strings.")
     if keyword in _SINGLES and not isinstance(value, dict | bool):
         raise _No(f"keyword '{keyword}' at {where} must be a schema (lists of them are 'prefixItems').")
     if keyword in _LISTS and not (isinstance(value, list) and value):
@@ -234,10 +252,27 @@ def _check_type(value: Any, where: str) -> None:
 
 
 def _check_bound(keyword: str, value: Any, where: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not _is_number(value):
         raise _No(f"keyword '{keyword}' at {where} must be a number.")
-    if abs(value) >= _MOST_OF_BOUND:
+    if not abs(value) < _MOST_OF_BOUND:
         raise _No(f"keyword '{keyword}' at {where} is past 64 bits; leave the bound out.")
+
+
+def _check_count(keyword: str, value: Any, where: str) -> None:
+    if not _is_number(value) or value < 0 or value % 1:
+        raise _No(f"keyword '{keyword}' at {where} must be a whole number, 0 or more.")
+    if value >= _MOST_OF_BOUND:
+        raise _No(f"keyword '{keyword}' at {where} is past 64 bits; leave the bound out.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _holder(where: str) -> str:
+    """The keyword that this place is below of, where it isn't told by its last step."""
+    steps = where.split("/")
+    return f" (keyword '{steps[-2]}')" if len(steps) > 2 else ""
 
 
 def _check_ref(value: Any, where: str, root: Any) -> None:
@@ -253,7 +288,10 @@ def _check_cycles(root: Any) -> None:
     """A reference that leads to itself without a value in between can't be satisfied."""
     done: set[int] = set()
     for located in _walk(root, "#"):
-        _follow(located.schema, root, done, {})
+        try:
+            _follow(located.schema, root, done, {})
+        except RecursionError:
+            raise _No(f"keyword '$ref' at {located.where} leads on to too many others.") from None
 
 
 def _follow(schema: Any, root: Any, done: set[int], path: dict[int, None]) -> None:
@@ -273,3 +311,11 @@ def _applied_in_place(schema: Mapping[str, Any], root: Any) -> Iterator[Any]:
         yield resolve_pointer(root, schema["$ref"])
     for keyword in _IN_PLACE:
         yield from schema.get(keyword, ())
+
+
+def _has_half_of_a_pair(schema: Any) -> bool:
+    try:
+        json.dumps(schema, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False

@@ -40,6 +40,10 @@ class NotTried(ConstraintError):
     """Says nothing about the constraint: another time it may be tried."""
 
 
+class _Ended(ConstraintError):
+    """Trying it took its process down."""
+
+
 @dataclass(frozen=True)
 class TrialLimits:
     """What one trial may take."""
@@ -88,7 +92,10 @@ class Trials:
             NotTried: it came to no end, maybe for reasons of this machine's.
         """
         name = _name_of(prepare)
-        return float(self._answer({"trial": name, **self._bounds(spec)}, prepared=name)["seconds"])
+        try:
+            return float(self._answer({"trial": name, **self._bounds(spec)}, prepared=name)["seconds"])
+        except _Ended as error:
+            raise ConstraintError(f"{error}{self._costliest(spec)}") from error
 
     def look_over(
         self, supports: Callable[[ConstraintSpec], Support], spec: ConstraintSpec, max_nesting: int
@@ -107,6 +114,12 @@ class Trials:
         question = {"supports": _name_of(supports), "max_nesting": max_nesting, **self._bounds(spec)}
         reason = self._answer(question)["reason"]
         return SUPPORTED if reason is None else refused(reason)
+
+    def _costliest(self, spec: ConstraintSpec) -> str:
+        with contextlib.suppress(ConstraintError):
+            found = self._answer({"costliest": True, **self._bounds(spec)})["costliest"]
+            return f" What costs most is likely {found}." if found else ""
+        return ""
 
     def _bounds(self, spec: ConstraintSpec) -> dict[str, Any]:
         return {
@@ -128,7 +141,7 @@ class Trials:
                     # Time that passed may be the machine's doing; time that was computed is the constraint's.
                     raise NotTried(self._blame(worker.process, error)) from error
                 if isinstance(error, WorkerFailed):
-                    raise ConstraintError(self._blame(worker.process, error)) from error
+                    raise _Ended(self._blame(worker.process, error)) from error
                 raise
             self._idle.put(worker)
         if "error" in answer:

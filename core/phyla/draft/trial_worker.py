@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from phyla.backend.background import QUICK_SECONDS, give_way, in_background
+from phyla.draft.blaming import blamed, costliest
 from phyla.draft.looking import is_long, look_over
 from phyla.draft.vocabulary import Vocabulary
 from phyla.errors import ConstraintError
@@ -70,6 +71,8 @@ def _answered(asked: dict[str, Any], trials: dict[str, Trial]) -> dict[str, Any]
 
 
 def _work(asked: dict[str, Any], spec: ConstraintSpec, trials: dict[str, Trial]) -> Callable[[], dict[str, Any]]:
+    if "costliest" in asked:
+        return lambda: {"costliest": costliest(spec)}
     if "supports" in asked:
         supports, max_nesting = _named(asked["supports"]), asked["max_nesting"]
         return lambda: {"reason": look_over(spec, supports, max_nesting).reason}
@@ -77,7 +80,10 @@ def _work(asked: dict[str, Any], spec: ConstraintSpec, trials: dict[str, Trial])
 
     def tried() -> dict[str, Any]:
         began = time.process_time()
-        trial(spec.kind, spec.source)
+        try:
+            trial(spec.kind, spec.source)
+        except ConstraintError as error:
+            raise ConstraintError(blamed(spec, error, lambda schema: trial("json_schema", schema))) from error
         return {"seconds": time.process_time() - began}
 
     return tried

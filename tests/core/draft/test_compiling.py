@@ -177,6 +177,12 @@ def test_what_a_trial_does_stays_in_its_process(compiler_of, trial, reason):
     assert words.compiled == []
 
 
+def test_what_takes_its_process_down_is_refused_by_the_keyword_that_costs_most(compiler_of):
+    compiler = compiler_of(Words(trial=crashes), compile_seconds=30)
+    with pytest.raises(ConstraintError, match=r"crashed .*likely keyword 'multipleOf'\.$"):
+        compiler.compile(ConstraintSpec("json_schema", '{"type": "integer", "multipleOf": 7}'))
+
+
 def test_a_trial_has_the_models_own_vocabulary(compiler_of):
     compiler = compiler_of(Words(trial=reads_the_vocabulary))
     special = {spelling: one for spelling, one in TOKENIZER.special_spellings.items() if one in TOKENIZER.special_ids}

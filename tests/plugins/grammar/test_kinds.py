@@ -101,7 +101,11 @@ REFUSED = {
     "type": {"type": "text"},
     "minimum": {"type": "integer", "minimum": -(10**300)},
     "maximum": {"type": "number", "maximum": "9"},
+    "maxItems": {"type": "array", "maxItems": -5},
+    "minItems": {"type": "array", "minItems": 10**30},
+    "required": {"type": "object", "required": "a"},
     "items": {"items": [{"type": "string"}]},
+    "properties": {"properties": {"a": "string"}},
 }
 
 
@@ -143,6 +147,52 @@ def test_what_nothing_satisfies_is_refused(compiler, value):
 def test_a_constraint_that_doesnt_compile_is_an_error_not_free_text(compiler, kind, source):
     with pytest.raises(ConstraintError):
         compiler.compile(ConstraintSpec(kind, source))
+
+
+IMPOSSIBLE = {
+    "minimum": {"type": "integer", "minimum": 3, "maximum": 2},
+    "exclusiveMinimum": {"type": "number", "exclusiveMinimum": 3, "exclusiveMaximum": 3},
+    "anyOf": {"anyOf": [False, False]},
+    "additionalProperties": {
+        "type": "object",
+        "properties": {"b": False},
+        "required": ["b"],
+        "additionalProperties": False,
+    },
+}
+
+
+@pytest.mark.parametrize("keyword", IMPOSSIBLE)
+@pytest.mark.parametrize("place", ["root", "property"])
+def test_what_nothing_satisfies_is_refused_by_its_keyword(compiler, keyword, place):
+    inside = {"type": "object", "properties": {"p": IMPOSSIBLE[keyword]}, "required": ["p"]}
+    value = IMPOSSIBLE[keyword] if place == "root" else {**inside, "additionalProperties": False}
+    with pytest.raises(ConstraintError, match=f"'{keyword}'.* at #{'' if place == 'root' else '/properties/p'}: "):
+        compiler.compile(ConstraintSpec("json_schema", schema(value)))
+
+
+def test_a_reference_that_leads_on_and_on_is_refused_by_its_keyword(compiler):
+    chain = {f"d{index}": {"$ref": f"#/$defs/d{index + 1}"} for index in range(2000)}
+    value = {"$ref": "#/$defs/d0", "$defs": {**chain, "d2000": {"type": "integer"}}}
+    assert "'$ref'" in compiler.supports(ConstraintSpec("json_schema", schema(value))).reason
+
+
+@pytest.mark.parametrize(
+    ("keyword", "value"),
+    [
+        ("pattern", {"type": "string", "pattern": "("}),
+        ("pattern", {"type": "string", "pattern": 5}),
+        ("patternProperties", {"type": "object", "patternProperties": {"^a": {}, "^ab": {"type": "string"}}}),
+        ("minLength", {"type": "string", "minLength": 5, "maxLength": 2}),
+        ("multipleOf", {"type": "integer", "multipleOf": 0}),
+        ("maximum", {"type": "integer", "maximum": 2**63 - 1}),
+        ("const", {"const": "\u0000"}),
+        ("allOf", {"allOf": [{"type": "string"}, {"type": "integer"}]}),
+    ],
+)
+def test_llguidance_refuses_by_keyword_what_its_library_refuses_in_words(compiler_of, keyword, value):
+    with pytest.raises(ConstraintError, match=f"'{keyword}'"):
+        compiler_of("llguidance").compile(ConstraintSpec("json_schema", schema(value)))
 
 
 def test_a_schema_is_bounded_in_size_and_nesting(compiler):
