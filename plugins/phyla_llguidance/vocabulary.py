@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import llguidance
+from phyla.draft import Vocabulary as PlainVocabulary
 from phyla.errors import ConstraintError
 
 if TYPE_CHECKING:
     from phyla.tokenizer import Tokenizer
-
-BYTE_EOS = 256
 
 
 class Vocabulary:
@@ -28,32 +27,40 @@ class Vocabulary:
         return self._tokenizer.encode(plain, parse_special=False)
 
 
-class ByteVocabulary:
-    """One token per byte and an end of sequence: the smallest vocabulary that can spell everything."""
+class TrialVocabulary:
+    """The same from plain data, in a process without the tokenizer: nobody asks there how forced text is spelt."""
 
-    def __init__(self) -> None:
-        self.tokens = [*(bytes([byte]) for byte in range(256)), b"<eos>"]
-        self.special_token_ids = [BYTE_EOS]
+    def __init__(self, vocabulary: PlainVocabulary) -> None:
+        spellings = {token_id: spelling.encode() for spelling, token_id in vocabulary.special_spellings.items()}
+        self.tokens = [spellings.get(token_id, text) for token_id, text in enumerate(vocabulary.tokens)]
+        self.special_token_ids = sorted({*spellings, *vocabulary.eos_ids})
         self.bos_token_id = None
-        self.eos_token_id = BYTE_EOS
+        self.eos_token_id = min(vocabulary.eos_ids)
+        self._ids = {text: token_id for token_id, text in enumerate(vocabulary.tokens) if len(text) == 1}
 
     def __call__(self, text: str | bytes) -> list[int]:
-        return list(text.encode() if isinstance(text, str) else text)
+        spelt = text.encode() if isinstance(text, str) else text
+        return [self._ids[one] for byte in spelt if (one := bytes([byte])) in self._ids]
 
 
 def library_tokenizer(tokenizer: Tokenizer, eos_ids: frozenset[int]) -> llguidance.LLTokenizer:
     """The library's form of this tokenizer. Takes tenths of a second for a large vocabulary: make it once."""
-    known = frozenset(one for one in eos_ids if one < tokenizer.vocab_size)
-    if not known:
-        raise ConstraintError("this model has no end-of-sequence token, so no answer of it could ever be complete.")
+    known = _checked(frozenset(one for one in eos_ids if one < tokenizer.vocab_size))
     # The tokenizer gets ready for this at its first call: not when the engine asks what is forced.
     tokenizer.encode("{", parse_special=False)
     return llguidance.LLTokenizer(llguidance.TokenizerWrapper(Vocabulary(tokenizer, known)), eos_token=sorted(known))
 
 
-def byte_tokenizer() -> llguidance.LLTokenizer:
-    """The library's form of the byte vocabulary."""
-    return llguidance.LLTokenizer(llguidance.TokenizerWrapper(ByteVocabulary()), eos_token=[BYTE_EOS])
+def trial_tokenizer(vocabulary: PlainVocabulary) -> llguidance.LLTokenizer:
+    """The library's form of a vocabulary that came through a pipe."""
+    known = sorted(_checked(vocabulary.eos_ids))
+    return llguidance.LLTokenizer(llguidance.TokenizerWrapper(TrialVocabulary(vocabulary)), eos_token=known)
+
+
+def _checked(eos_ids: frozenset[int]) -> frozenset[int]:
+    if not eos_ids:
+        raise ConstraintError("this model has no end-of-sequence token, so no answer of it could ever be complete.")
+    return eos_ids
 
 
 def _bytes_of(tokenizer: Tokenizer, token_id: int) -> bytes:

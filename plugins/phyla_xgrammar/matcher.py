@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from phyla.draft.following import MOST_SECONDS, within_time
 from phyla.errors import ConstraintError
 from phyla.sampling.token_mask import all_allowed
-
-from phyla_xgrammar.following import MOST_SECONDS, within_time
 
 if TYPE_CHECKING:
     import xgrammar

@@ -231,9 +231,21 @@ def test_a_hard_schema_works_or_is_refused_in_bounded_time(compiler, tokenizer, 
         assert compiler.compile(spec).compiled.open().mask().any()
 
 
-@pytest.mark.parametrize("engine", ["llguidance", "xgrammar"])
-def test_text_that_is_forced_without_end_is_found_in_pieces(compiler_of, tokenizer, engine):
-    matcher = compiler_of(engine).compile(ConstraintSpec("grammar", 'root ::= "ab" root')).compiled.open()
+@pytest.mark.parametrize(
+    ("kind", "source", "reason"),
+    [
+        ("grammar", 'root ::= "ab" root', "Too many items"),
+        ("json_schema", schema({"enum": [{"a": number} for number in range(3000)]}), "'enum' at #: .* 3000 items"),
+        ("json_schema", schema({"type": "string", "pattern": "^a{1000000}$"}), "'pattern' at #: "),
+    ],
+)
+def test_llguidance_refuses_at_once_what_meets_its_limits_on_the_way(compiler_of, kind, source, reason):
+    with pytest.raises(ConstraintError, match=reason):
+        compiler_of("llguidance").compile(ConstraintSpec(kind, source))
+
+
+def test_xgrammar_finds_text_that_is_forced_without_end_in_pieces(compiler_of, tokenizer):
+    matcher = compiler_of("xgrammar").compile(ConstraintSpec("grammar", 'root ::= "ab" root')).compiled.open()
     forced = tokenizer.decode(list(matcher.forced()))
     assert set(forced) == {"a", "b"}
     assert "aa" not in forced
