@@ -119,6 +119,14 @@ ERROR = Schema(
     properties={"error": Schema(type=OpenAPIType.OBJECT, required=["message"], properties={"message": STRING})},
 )
 
+EVENT = Schema(
+    type=OpenAPIType.OBJECT,
+    required=["data"],
+    properties={"data": STRING},
+    description="One event of the stream; its data is a chunk as JSON, or [DONE].",
+)
+"""Of a stream the schema describes each event: that is how readers of OpenAPI before 3.2 take it."""
+
 STATUSES: Mapping[int, str] = {
     400: "The request can't be served as it stands; the message says why.",
     401: "A valid API key is needed.",
@@ -203,7 +211,7 @@ class SessionOperation(JsonOperation):
 def _ok(streams: bool) -> OpenAPIResponse:
     content: dict[str, Any] = {"application/json": OpenAPIMediaType(schema=OBJECT)}
     if streams:
-        content["text/event-stream"] = OpenAPIMediaType(schema=STRING)
+        content["text/event-stream"] = OpenAPIMediaType(schema=EVENT)
     return OpenAPIResponse(description="The answer.", content=content)
 
 
