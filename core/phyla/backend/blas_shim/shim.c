@@ -48,8 +48,9 @@ static char description[256];
 /* Up to this many rows, reading weights where they lie beats packing them (measured: docs/decisions/0002). */
 enum { MOST_ROWS = 32 };
 
-/* Cuts fall on multiples of this, where the kernels' own blocks end too. */
-enum { CUT = 64 };
+/* Cuts fall on multiples of these, where the kernels' own blocks end too; finer for few rows by transposed weights, so
+ * that a product of 576 columns is four equal jobs and not three. */
+enum { CUT = 64, FINE_CUT = 16 };
 
 /* Multiply-adds below which a second thread costs more than it saves. */
 static const double WORTH_A_JOB = 50e3;
@@ -135,7 +136,8 @@ void cblas_sgemm(int order, int trans_a, int trans_b, int m, int n, int k, float
     double most = (double)m * n * k / WORTH_A_JOB;
     int count = num_threads == 1 ? 1 : most < 2 * num_threads ? (int)most : 2 * num_threads;
     if (count < 1) count = 1;
-    whole.size = ((length + count - 1) / count + CUT - 1) / CUT * CUT;
+    int cut = has_few_rows && trans_b == TRANS ? FINE_CUT : CUT;
+    whole.size = ((length + count - 1) / count + cut - 1) / cut * cut;
     run_jobs(has_few_rows ? run_few_rows : run_gemm, &whole, (length + whole.size - 1) / whole.size);
     if (whole.packed != nearby) free((void *)whole.packed);
 }
