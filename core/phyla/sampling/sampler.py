@@ -29,6 +29,9 @@ from phyla.sampling.token_mask import Words, all_allowed, allows_nothing, masked
 if TYPE_CHECKING:
     from phyla.model.step import Route
 
+LOGITS_IN_A_RUN = 64
+"""Runs, and ids of one, are then about as many."""
+
 NO_TOKEN = -1
 """In place of a token where a row's logits weren't a distribution: NaN, infinite, or all forbidden."""
 
@@ -134,10 +137,6 @@ class Draw:
 
     mask: Words | None = None
 
-    @property
-    def is_greedy(self) -> bool:
-        return self.sampler.sampler is None and self.sampler.filters.is_greedy
-
 
 @dataclass(frozen=True)
 class Chosen:
@@ -228,19 +227,24 @@ def draw_tokens(
     # Computed only if something below depends on it, or somebody reads the log-probabilities.
     totals = mx.logsumexp(logits, axis=-1, keepdims=True)
     logprobs = logits - totals
-    ranked = logits if route == "fast" and logits.dtype == mx.float32 else logprobs
+    by_logits = route == "fast" and logits.dtype == mx.float32
     failed = dict(failures or {})
     parts: list[tuple[list[int], mx.array]] = []
+    evidence = totals
     for filters, indices in groups(draws):
         if filters is None:
             parts.append((indices, _named_draw(draws, indices, logprobs, failed)))
+        elif filters.is_greedy and by_logits:
+            likeliest, largest = _likeliest(_of(logits, indices))
+            parts.append((indices, likeliest))
+            if len(indices) == len(draws):
+                evidence = largest
         elif filters.is_greedy:
-            parts.append((indices, mx.argmax(_of(ranked, indices), axis=-1)))
+            parts.append((indices, mx.argmax(_of(logprobs, indices), axis=-1)))
         else:
             flattened, keys = flatten(filters, [draws[index] for index in indices], _of(logprobs, indices))
             parts.append((indices, categorical(flattened, keys)))
-    needs_totals = ranked is logprobs or not all(draw.is_greedy for draw in draws)
-    return Chosen(_in_order(parts), logprobs, totals if needs_totals else logits.max(axis=-1, keepdims=True), failed)
+    return Chosen(_in_order(parts), logprobs, evidence, failed)
 
 
 def flatten(filters: Filters, draws: Sequence[Draw], logprobs: mx.array) -> tuple[mx.array, mx.array]:
@@ -271,6 +275,20 @@ def checked_token(token_id: int) -> int:
             "The model's logits are no probability distribution (NaN, infinite, or every token forbidden)."
         )
     return token_id
+
+
+def _likeliest(logits: mx.array) -> tuple[mx.array, mx.array]:
+    """The lowest id among each row's largest logits, (M,), and that logit, (M, 1): NaN where there is one in the row.
+
+    By runs of ids: one pass that compares, where an argmax beside a maximum are two, and slower ones on a CPU.
+    """
+    num_rows, num_logits = logits.shape
+    width = LOGITS_IN_A_RUN if num_logits % LOGITS_IN_A_RUN == 0 else num_logits
+    runs = logits.reshape(num_rows, -1, width)
+    largest = runs.max(axis=-1)
+    run = mx.argmax(largest, axis=-1, keepdims=True)
+    place = mx.argmax(mx.take_along_axis(runs, run[..., None], axis=1), axis=-1)
+    return (run * width + place).squeeze(1), largest.max(axis=-1, keepdims=True)
 
 
 def _of(rows: mx.array, indices: list[int]) -> mx.array:

@@ -92,9 +92,11 @@ def test_greedy_is_the_oracles_choice_on_flat_rows(dtype):
     assert choose(draws, logits).tokens.tolist() == want.tolist()
 
 
-def test_greedy_rows_of_the_fast_route_take_the_largest_logit_and_still_have_log_probabilities():
-    draws = draws_of([SamplingParams()] * 3)
-    logits = logits_of(3)
+@pytest.mark.parametrize("num_logits", [VOCAB, 640])
+def test_greedy_rows_of_the_fast_route_take_the_first_largest_logit_and_still_have_log_probabilities(num_logits):
+    draws = [Draw(RowSampler(SamplingParams(), num_logits), 0) for _ in range(50)]
+    # Rounded, so that most rows have several largest ones.
+    logits = mx.round(mx.random.normal((50, num_logits), key=mx.random.key(1)))
 
     exact, fast = choose(draws, logits), choose(draws, logits, route="fast")
 

@@ -14,7 +14,7 @@ from phyla.kv.stacked.buckets import ROOM_TOKENS
 if TYPE_CHECKING:
     from phyla.backend.strategy import Strategies
 
-REACH_STEP = 64
+REACH_STEP = 32
 """Columns by which what a step looks at grows: few shapes for the kernels, and little that nobody needs."""
 
 
