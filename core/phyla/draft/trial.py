@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from phyla.backend.background import in_background
 from phyla.backend.killable import KillableWorker, WorkerDied, WorkerFailed, WorkerTookTooLong
+from phyla.draft.blaming import costliest
+from phyla.draft.looking import is_long
 from phyla.errors import ConstraintError
 from phyla.kv.scheme import SUPPORTED, Support, refused
 
@@ -42,6 +44,10 @@ class NotTried(ConstraintError):
 
 class _Ended(ConstraintError):
     """Trying it took its process down."""
+
+
+class _Unfinished(NotTried):
+    """Trying it took longer than anybody waits."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +100,10 @@ class Trials:
         name = _name_of(prepare)
         try:
             return float(self._answer({"trial": name, **self._bounds(spec)}, prepared=name)["seconds"])
+        except _Unfinished as error:
+            raise NotTried(f"{error}{_likely('' if is_long(spec) else costliest(spec))}") from error
         except _Ended as error:
-            raise ConstraintError(f"{error}{self._costliest(spec)}") from error
+            raise ConstraintError(f"{error}{_likely(self._costliest(spec))}") from error
 
     def look_over(
         self, supports: Callable[[ConstraintSpec], Support], spec: ConstraintSpec, max_nesting: int
@@ -116,9 +124,10 @@ class Trials:
         return SUPPORTED if reason is None else refused(reason)
 
     def _costliest(self, spec: ConstraintSpec) -> str:
+        if not is_long(spec):
+            return costliest(spec)
         with contextlib.suppress(ConstraintError):
-            found = self._answer({"costliest": True, **self._bounds(spec)})["costliest"]
-            return f" What costs most is likely {found}." if found else ""
+            return str(self._answer({"costliest": True, **self._bounds(spec)})["costliest"])
         return ""
 
     def _bounds(self, spec: ConstraintSpec) -> dict[str, Any]:
@@ -139,7 +148,10 @@ class Trials:
                 worker.process.kill()
                 if isinstance(error, WorkerTookTooLong):
                     # Time that passed may be the machine's doing; time that was computed is the constraint's.
-                    raise NotTried(self._blame(worker.process, error)) from error
+                    raise _Unfinished(
+                        f"Compiling it came to no end within {PATIENCE * self._limits.seconds:g} seconds. "
+                        f"Make it simpler, or try again if this machine is busy."
+                    ) from error
                 if isinstance(error, WorkerFailed):
                     raise _Ended(self._blame(worker.process, error)) from error
                 raise
@@ -179,11 +191,15 @@ class Trials:
             raise NotTried("The process that tries out constraints doesn't start.") from error
 
     def _blame(self, worker: KillableWorker, error: WorkerFailed) -> str:
-        if isinstance(error, WorkerTookTooLong) or worker.exit_status == -signal.SIGPROF:
+        if worker.exit_status == -signal.SIGPROF:
             return f"It takes more than {self._limits.seconds:g} seconds to compile. Make it simpler."
         if isinstance(error, WorkerDied):
             return "Compiling it used up its memory or crashed the compiler. Make it simpler."
         return "The process that tries out constraints answered nonsense."
+
+
+def _likely(keywords: str) -> str:
+    return f" What costs most is likely {keywords}." if keywords else ""
 
 
 def _name_of(function: Callable[..., object]) -> Name:
