@@ -21,7 +21,13 @@ from phyla.selection.parts import Parts
 from phyla.settings import Settings
 
 OPERATION_NAMES: Mapping[Operation, str] = MappingProxyType(
-    {"attention": "Attention", "append": "Append", "qmm": "Quantised product", "decode": "Decode step"}
+    {
+        "attention": "Attention",
+        "append": "Append",
+        "matmul": "Product",
+        "qmm": "Quantised product",
+        "decode": "Decode step",
+    }
 )
 
 MOST_TOKENS = 10**9

@@ -1,4 +1,5 @@
-"""The fast route's decode step, traced once per shape and replayed: building the graph is then no work of the host's.
+"""The fast route's decode steps and verify windows, traced once per shape and replayed: building the graph is then no
+work of the host's.
 
 What a step reads and writes goes in and comes out as arrays: ids, positions, where each row's next token goes, and the
 buffers of every layer. Nothing else is captured but the weights, so that a join, a leave or a longer row meets a trace
@@ -93,7 +94,7 @@ class CompiledSteps:
         self.counts = CompiledCounts()
 
     def run(self, step: StepInput, bays: Sequence[Bay], states: LayerStates) -> mx.array | None:
-        """Build a step of one position per seat; nothing has changed if it isn't done here.
+        """Build a step or a window; nothing has changed if it isn't done here.
 
         Args:
             step: as the eager step would take it.
@@ -101,17 +102,20 @@ class CompiledSteps:
             states: of the layers, over those bays.
 
         Returns:
-            (B, V) logits, or None: compute it eagerly. A shape's first step is evaluated, later ones aren't.
+            (B * L, V) logits of all positions, whatever the step wants, or None: compute it eagerly. A shape's first
+            step is evaluated, later ones aren't.
         """
-        if not bays or step.width != 1 or self.counts.failures or not self._is_wanted(step.num_rows):
+        if not bays or self.counts.failures or not self._is_wanted(step.num_rows):
             return None
-        if step.taps or step.overlay is not None or step.positions is not None or step.wanted is not None:
+        if step.taps or step.overlay is not None or step.positions is not None:
+            return None
+        if step.width > 1 and not all(layer.traces_windows for bay in bays for layer in bay.layers):
             return None
         buffers = [layer.evaluate() for bay in bays for layer in bay.layers]
         if not all(buffers):
             return None  # a row's very first token: there is no buffer yet
         # Only what decides shapes: who sits where doesn't.
-        key = tuple((bay.seating.num_seats, bay.seating.capacity, bay.seating.room) for bay in bays)
+        key = (step.width, *((bay.seating.num_seats, bay.seating.capacity, bay.seating.room) for bay in bays))
         is_new = key not in self._traced
         if is_new and not self._has_room(bays):
             self.counts = replace(self.counts, too_large=self.counts.too_large + 1)
@@ -174,8 +178,16 @@ class CompiledSteps:
         for bay, start in zip(bays, starts, strict=True):
             bay.seating.follow(start)
         _put_back(bays, buffers)
-        # Every seat steps: which of them are dead changes from step to step and mustn't be baked in.
-        step = StepInput(ids=ids, num_real=(1,) * ids.shape[0], offsets=offsets, route="fast")
+        # Every seat steps with all its positions: which are dead or padding changes from step to step and mustn't be
+        # baked in. What they store lies behind their row's end.
+        num_rows, width = ids.shape
+        step = StepInput(
+            ids=ids,
+            num_real=(width,) * num_rows,
+            offsets=offsets,
+            route="fast",
+            wanted=None if width == 1 else mx.arange(num_rows * width, dtype=mx.int32),
+        )
         hidden = self._binding.forward(step, states).hidden
         logits = self._binding.logits_of(hidden, "fast")[0]
         return logits, [layer.evaluate() for bay in bays for layer in bay.layers]

@@ -71,18 +71,28 @@ class Forwarding:
         """See `Grouping`."""
         return self._grouping.keeps_lone_rows_apart
 
+    @property
+    def traces_lone_rows(self) -> bool:
+        """Whether a row that steps by itself on the fast route is traced."""
+        return not self._grouping.keeps_lone_rows_apart and self._compiled is not None
+
     def shared_party(self, like: RowState) -> Party:
         """An empty common group for rows like this resident one."""
         return Party(self._grouping.group(self._binding.facts.layout, like))
 
     def logits(self, step: StepInput, party: Party) -> mx.array:
         """(B, V) logits of a decode step; nothing is evaluated unless a trace has to be tried."""
-        states = party.states()
-        if self._compiled is not None and step.route == "fast":
-            replayed = self._compiled.run(step, party.bays, states)
-            if replayed is not None:
-                return replayed
-        return self._binding.logits_of(self._binding.forward(step, states).hidden, step.route).squeeze(0)
+        replayed = self.replayed(step, party)
+        if replayed is not None:
+            return replayed
+        return self._binding.logits_of(self._binding.forward(step, party.states()).hidden, step.route).squeeze(0)
+
+    def replayed(self, step: StepInput, party: Party) -> mx.array | None:
+        """(M, V) logits of the positions that a step wants, from a trace; None where it isn't traced."""
+        if self._compiled is None or step.route != "fast":
+            return None
+        logits = self._compiled.run(step, party.bays, party.states())
+        return logits if logits is None or step.wanted is None else logits[step.wanted]
 
     def close(self) -> None:
         """Traces hold the weights: let go of them."""

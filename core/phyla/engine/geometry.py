@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Literal
 from phyla.backend.strategy import (
     Chosen,
     DecodeGeometry,
+    MatmulGeometry,
     Operation,
     QmmGeometry,
     Strategies,
 )
 from phyla.kv.group_geometry import append_geometry, attention_geometry, usable_attention
 from phyla.kv.layer_spec import FULL, SLIDING
+from phyla.nn.product_geometry import usable_products
 
 if TYPE_CHECKING:
     from phyla.kv.layer_spec import LayerSpec, Layout
@@ -34,20 +36,27 @@ def decode_geometry(facts: ModelFacts, rows: int) -> DecodeGeometry:
     return DecodeGeometry(rows, facts.hidden_size, len(facts.layout))
 
 
-def product_geometry(facts: ModelFacts, rows: int) -> QmmGeometry | None:
-    """Of the products in a step, as one that stands for all; None where nothing is quantised."""
+def product_geometry(facts: ModelFacts, rows: int) -> MatmulGeometry | QmmGeometry:
+    """Of the products in a step, as one that stands for all."""
+    size = facts.hidden_size
     if facts.quantization is None:
-        return None
-    return QmmGeometry(rows, facts.hidden_size, facts.hidden_size, int(facts.quantization.get("bits", 4)))
+        return MatmulGeometry(rows, size, size)
+    return QmmGeometry(rows, size, size, int(facts.quantization.get("bits", 4)))
 
 
 def chosen_product(strategies: Strategies, facts: ModelFacts, rows: int, weights: WeightForm | None) -> Chosen:
     """How quantised weights are multiplied, dense ones included while their form is open (None)."""
     geometry = product_geometry(facts, rows)
-    if geometry is None or weights == "dense":
+    if isinstance(geometry, MatmulGeometry) or weights == "dense":
         return Chosen("dense", "the weights aren't quantised in memory")
-    names = strategies.product_names()
+    names = usable_products(strategies, geometry)
     return strategies.choose(geometry, names if weights is None else names - {"dense"})
+
+
+def chosen_dense_product(strategies: Strategies, facts: ModelFacts, rows: int) -> Chosen:
+    """How weights that aren't quantised in memory are multiplied."""
+    geometry = MatmulGeometry(rows, facts.hidden_size, facts.hidden_size)
+    return strategies.choose(geometry, usable_products(strategies, geometry))
 
 
 def chosen_decode(strategies: Strategies, facts: ModelFacts, rows: int, asked: Literal["auto", "on", "off"]) -> Chosen:
@@ -74,5 +83,7 @@ def typical_choices(
         chosen["attention"] = strategies.choose(by_attention, usable)
         chosen["append"] = strategies.choose(append_geometry(attending, rows, stored), ("scatter", "slices"))
     chosen["qmm"] = chosen_product(strategies, facts, rows, weights)
+    if chosen["qmm"].name == "dense":
+        chosen["matmul"] = chosen_dense_product(strategies, facts, rows)
     chosen["decode"] = chosen_decode(strategies, facts, rows, compiled)
     return chosen

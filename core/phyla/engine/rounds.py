@@ -14,12 +14,13 @@ import mlx.core as mx
 
 from phyla.draft.span import Observed
 from phyla.draft.verify import Plan, RowRound, Verdict, plan, settle, verify
+from phyla.engine.forwarding import Forwarding
 from phyla.engine.party import Party
 from phyla.engine.proposing import Proposed, Proposing
 from phyla.engine.row import Row
 from phyla.engine.trace import Trace
-from phyla.model.binding import LayerStates, ModelBinding
-from phyla.model.step import Route, StepInput, StepOutput, Tap, width_class
+from phyla.model.binding import ModelBinding
+from phyla.model.step import Route, StepInput, Tap, width_class
 from phyla.sampling.logprobs import Capture, capture
 
 LAYERS_PER_DISPATCH = 4
@@ -44,8 +45,17 @@ class _Window:
 class Rounds:
     """Runs rounds for one model."""
 
-    def __init__(self, binding: ModelBinding, proposing: Proposing, trace: Trace, *, vectorised_sampling: bool) -> None:
+    def __init__(
+        self,
+        binding: ModelBinding,
+        forwarding: Forwarding,
+        proposing: Proposing,
+        trace: Trace,
+        *,
+        vectorised_sampling: bool,
+    ) -> None:
         self._binding = binding
+        self._forwarding = forwarding
         self._proposing = proposing
         self._trace = trace
         self._vectorised = vectorised_sampling
@@ -77,15 +87,15 @@ class Rounds:
                 # A wider window than one keeps the tokens, not the bits.
                 window.row.is_exact = False
         step = self._step(windows, route, width, party)
-        output = self._computed(step, party.states())
+        logits, taps = self._computed(step, party)
         party.advance(counts)
         for window in windows:
             window.row.state.record(window.plan.tokens)
-        verdicts = self._judged(windows, self._binding.logits_of(output.hidden, route).squeeze(0), route)
+        verdicts = self._judged(windows, logits, route)
         if not is_plain:
             party.keep([verdict.num_kept for verdict in verdicts])
         for place, window, verdict in zip(party.places, windows, verdicts, strict=True):
-            self._tell(window, verdict, _taps(output.taps, place * step.width, verdict.num_kept))
+            self._tell(window, verdict, _taps(taps, place * step.width, verdict.num_kept))
             window.row.num_computed += verdict.num_kept
         self._proposing.timed(len(windows), max(counts), time.perf_counter() - began)
         return sum(counts)
@@ -127,12 +137,16 @@ class Rounds:
             wanted=None if width == 1 and party.is_full else mx.array(wanted, dtype=mx.int32),
         )
 
-    def _computed(self, step: StepInput, states: LayerStates) -> StepOutput:
-        """The pass, under way on the device."""
-        forward = self._binding.start(step, states)
+    def _computed(self, step: StepInput, party: Party) -> tuple[mx.array, Mapping[Tap, mx.array]]:
+        """The pass, under way on the device: (M, V) logits of the wanted positions, and taps."""
+        replayed = self._forwarding.replayed(step, party)
+        if replayed is not None:
+            return replayed, {}
+        forward = self._binding.start(step, party.states())
         while not forward.done:
             mx.async_eval(forward.advance(LAYERS_PER_DISPATCH))  # type: ignore[no-untyped-call]
-        return forward.output
+        output = forward.output
+        return self._binding.logits_of(output.hidden, step.route).squeeze(0), output.taps
 
     def _judged(self, windows: Sequence[_Window], logits: mx.array, route: Route) -> list[Verdict]:
         """Draw, wait, walk; emitted tokens go to their rows."""

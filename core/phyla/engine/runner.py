@@ -92,13 +92,15 @@ class Runner:
     def __init__(self, binding: ModelBinding, options: RunnerOptions, trace: Trace, proposing: Proposing) -> None:
         self._binding = binding
         self._proposing = proposing
-        self._rounds = Rounds(binding, proposing, trace, vectorised_sampling=options.vectorised_sampling)
         self._options = options
         self._layout = binding.facts.layout
         self._shared: Party | None = None
         """The common group: made when rows first share steps, from what their states can do."""
 
         self._forwarding = Forwarding(binding, options.fast, options.group, options.most_rows)
+        self._rounds = Rounds(
+            binding, self._forwarding, proposing, trace, vectorised_sampling=options.vectorised_sampling
+        )
         self._num_steps = 0
         limit = options.memory_limit_bytes
         self._limit_before = None if limit is None else mx.set_memory_limit(limit)
@@ -227,6 +229,11 @@ class Runner:
     def compiled_counts(self) -> CompiledCounts:
         """Of traced steps; any thread may look."""
         return self._forwarding.compiled_counts
+
+    @property
+    def traces_lone_rows(self) -> bool:
+        """See `Forwarding`."""
+        return self._forwarding.traces_lone_rows
 
     def close(self) -> None:
         """The thread is about to end: let MLX finish, and give back what it holds for this thread.

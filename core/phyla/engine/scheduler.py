@@ -215,6 +215,10 @@ class Scheduler:
         seat.chunk = 0
         return self._settle(seat)
 
+    def leave_exact_route(self, key: RowKey) -> None:
+        """The row has no bits to keep any more: from now on it is on the fast route, unless a setting forbids that."""
+        self._cross(self._seats[key])
+
     def leave(self, row: RowKey) -> None:
         """The row is done, whatever the reason; its place is free at once. Unknown rows pass."""
         self._seats.pop(row, None)
@@ -324,7 +328,11 @@ class Scheduler:
 
     def _meet_company(self, seat: _Seat) -> None:
         """Cross from the exact to the fast route when another row is there to share steps with, and never back."""
-        if seat.route == "exact" and not self.limits.is_strict and not seat.job.is_solo and self._num_shared() > 1:
+        if self._num_shared() > 1:
+            self._cross(seat)
+
+    def _cross(self, seat: _Seat) -> None:
+        if not self.limits.is_strict and not seat.job.is_solo:
             seat.route = "fast"
 
 

@@ -137,6 +137,11 @@ class StackedState(GroupState, Protocol):
     """
 
     @property
+    def traces_windows(self) -> bool:
+        """Whether a window's step may be traced: it leaves nothing behind but what `evaluate` gives."""
+        ...
+
+    @property
     def owned_bytes(self) -> int:
         """Bytes of the buffers."""
         ...

@@ -18,7 +18,7 @@ class Embedding:
 
     Args:
         weight: (V, E), dense or quantised.
-        products: how a quantised weight is multiplied on the fast route; None multiplies it whole.
+        products: how the weight is multiplied on the fast route; None multiplies it whole.
     """
 
     def __init__(self, weight: Weight, products: FastProducts | None = None) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
-from phyla.nn.products import FastProducts
+from phyla.nn.products import FastProducts, whole
 from phyla.nn.weight import Join, Weight, stacked_rows
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class Linear:
     Args:
         weight: (outputs, inputs), dense or quantised.
         bias: (outputs,), or None.
-        products: how a quantised weight is multiplied on the fast route; None multiplies it whole.
+        products: how the weight is multiplied on the fast route; None multiplies it whole.
     """
 
     def __init__(self, weight: Weight, bias: mx.array | None = None, products: FastProducts | None = None) -> None:
@@ -31,9 +31,11 @@ class Linear:
 
     def __call__(self, x: mx.array, route: Route = "exact") -> mx.array:
         """(..., inputs) to (..., outputs)."""
-        if route == "fast" and self.products is not None and self.weight.form is not None:
-            product = self.products.multiply(self.weight, x)
-            return product if self.bias is None else product + self.bias
+        if route == "fast" and self.products is not None:
+            multiply = self.products.product(self.weight, x)
+            if multiply is not whole:
+                product = multiply(self.weight, x)
+                return product if self.bias is None else product + self.bias
         if self.bias is None:
             return self.weight.multiply(x)
         if self.weight.form is None:

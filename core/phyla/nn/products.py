@@ -1,4 +1,4 @@
-"""Ways of multiplying by a quantised matrix, and the choice between them for each shape.
+"""Ways of multiplying by a matrix, and the choice between them for each shape.
 
 The exact route always multiplies whole, as mlx-lm does: another way has other low bits.
 """
@@ -10,7 +10,10 @@ from types import MappingProxyType
 
 import mlx.core as mx
 
-from phyla.backend.strategy import QmmGeometry, Strategies, rows_per_call
+from phyla.backend.strategy import MatmulGeometry, QmmGeometry, Strategies, rows_per_call
+from phyla.nn.form import QuantForm
+from phyla.nn.product_geometry import usable_products
+from phyla.nn.streamed import streamed, takes_form
 from phyla.nn.weight import Weight
 
 Product = Callable[[Weight, mx.array], mx.array]
@@ -18,7 +21,7 @@ Product = Callable[[Weight, mx.array], mx.array]
 
 
 def whole(weight: Weight, x: mx.array) -> mx.array:
-    """One quantised product, however many rows."""
+    """One product by MLX, however many rows."""
     return weight.multiply(x)
 
 
@@ -44,7 +47,7 @@ def split(most_rows: int) -> Product:
     return multiply
 
 
-PRODUCTS: Mapping[str, Product] = MappingProxyType({"whole": whole, "unpacked": unpacked})
+PRODUCTS: Mapping[str, Product] = MappingProxyType({"whole": whole, "streamed": streamed, "unpacked": unpacked})
 """By the names of the strategies; `splitN` is made for its N. A kernel of one's own is entered here, and under its name
 in `phyla.backend.strategy.names`."""
 
@@ -64,16 +67,26 @@ class FastProducts:
 
     def __init__(self, strategies: Strategies | None) -> None:
         self._strategies = strategies
-        self._by_geometry: dict[tuple[int, int, int, int], Product] = {}
+        self._by_shape: dict[tuple[int, int, int, mx.Dtype, QuantForm | None], Product] = {}
 
     def multiply(self, weight: Weight, x: mx.array) -> mx.array:
         """(..., inputs) to (..., outputs)."""
-        if weight.form is None or self._strategies is None:
-            return weight.multiply(x)
-        geometry = (x.size // x.shape[-1], weight.num_rows, weight.num_columns, weight.form.bits)
-        product = self._by_geometry.get(geometry)
+        return self.product(weight, x)(weight, x)
+
+    def product(self, weight: Weight, x: mx.array) -> Product:
+        """How to multiply these."""
+        if self._strategies is None:
+            return whole
+        shape = (x.size // x.shape[-1], weight.num_rows, weight.num_columns, x.dtype, weight.form)
+        product = self._by_shape.get(shape)
         if product is None:
-            names = self._strategies.product_names() - {"dense"}
-            chosen = self._strategies.choose(QmmGeometry(*geometry), names)
-            product = self._by_geometry[geometry] = product_named(chosen.name)
-        return product(weight, x)
+            product = self._by_shape[shape] = product_named(self._chosen(self._strategies, weight, x))
+        return product
+
+    def _chosen(self, strategies: Strategies, weight: Weight, x: mx.array) -> str:
+        sizes = (x.size // x.shape[-1], weight.num_rows, weight.num_columns)
+        geometry = MatmulGeometry(*sizes) if weight.form is None else QmmGeometry(*sizes, weight.form.bits)
+        names = usable_products(strategies, geometry) - {"dense"}
+        if not takes_form(weight, x.dtype):
+            names -= {"streamed"}
+        return strategies.choose(geometry, names).name

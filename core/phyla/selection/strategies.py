@@ -6,17 +6,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from phyla.backend import BackendFacts
-from phyla.backend.strategy import Operation, Strategies, StrategySettings, load_strategies
+from phyla.backend.strategy import (
+    MatmulGeometry,
+    Operation,
+    QmmGeometry,
+    Strategies,
+    StrategySettings,
+    load_strategies,
+)
 from phyla.engine.settings import EngineSettings
 from phyla.errors import RefusedCombination, UsageError
 from phyla.kv import KVScheme, LayerSpec
 from phyla.kv.group_geometry import why_not_ragged
 from phyla.kv.layer_spec import FULL, SLIDING
 from phyla.model import ModelFacts
+from phyla.nn.product_geometry import MOST_STREAMED_ROWS, STREAMED_INPUTS, STREAMED_OUTPUTS, why_not_streamed
 from phyla.selection.schemes import PLAIN_NAME
 from phyla.selection.settings import SelectionSettings
 from phyla.selection.wanted import Wanted
 from phyla.settings import Settings
+
+STREAMED_EXAMPLE = (MOST_STREAMED_ROWS, STREAMED_OUTPUTS, STREAMED_INPUTS)
+"""Sizes that the kernel takes: matrices and steps of other sizes are multiplied whole."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,8 @@ def check_strategies(
         UsageError: this model can't be computed like that; says why.
     """
     forced = strategies.forced
+    if forced.get("matmul") == "streamed":
+        _check_streamed("--strategy matmul=streamed", MatmulGeometry(*STREAMED_EXAMPLE))
     if "qmm" in forced:
         _check_product(forced["qmm"], facts, wanted_weights, pinned_by)
     if "attention" in forced:
@@ -83,9 +96,17 @@ def _check_product(name: str, facts: ModelFacts, wanted: Wanted, pinned_by: str 
         raise UsageError(f"{asked}: the checkpoint isn't quantised, so there is nothing to choose. Leave it away.")
     if name == "dense" and pinned_by is not None:
         raise RefusedCombination(f"{asked}: {pinned_by} keeps the checkpoint's own weights. Leave one of them away.")
+    if name == "streamed":
+        _check_streamed(asked, QmmGeometry(*STREAMED_EXAMPLE, int(facts.quantization.get("bits", 4))))
     excluded = "stored" if name == "dense" else "dense"
     if wanted.name == excluded:
         raise RefusedCombination(f"{asked} can't multiply --weights {excluded}. Leave one of them away.")
+
+
+def _check_streamed(asked: str, geometry: MatmulGeometry | QmmGeometry) -> None:
+    reason = why_not_streamed(geometry)
+    if reason is not None:
+        raise UsageError(f"{asked}: {reason}. Use whole.")
 
 
 def _check_attention(name: str, settings: Settings, facts: ModelFacts, layers: tuple[KVScheme, ...]) -> None:

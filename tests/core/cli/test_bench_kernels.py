@@ -10,7 +10,7 @@ import pytest
 from phyla.backend.strategy import AppendGeometry, read_table
 from phyla.checkpoint import TensorInfo
 from phyla.cli.bench.kernel_timing import needed_bytes
-from phyla.cli.bench.kernels import KernelMatrix, quantised_matrices
+from phyla.cli.bench.kernels import KernelMatrix, largest_matrices
 from phyla.kv.group_append import APPENDS
 from phyla.kv.group_attention import ATTENTIONS, Scoring
 from phyla.kv.plain.attention import attend
@@ -69,7 +69,7 @@ def test_a_models_matrices_are_counted_in_their_own_bits() -> None:
     infos["norm.weight"] = TensorInfo("norm.weight", (64,), "float16", 128, "x")
     section = {"bits": 4, "group_size": 64, "c": {"bits": 8, "group_size": 64}}
     checkpoint = ShelfCheckpoint("packed", {"quantization": section}, infos)
-    assert quantised_matrices(checkpoint) == [KernelMatrix(64, 64), KernelMatrix(32, 64), KernelMatrix(16, 64, 8)]
+    assert largest_matrices(checkpoint) == [KernelMatrix(64, 64), KernelMatrix(32, 64), KernelMatrix(16, 64, 8)]
 
 
 def test_without_output_it_is_left_where_plans_look(

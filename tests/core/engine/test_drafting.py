@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from phyla.backend.strategy import Strategies, shipped_table
 from phyla.engine.drafting import Drafting
+from phyla.engine.fast_route import FastRoute
 from phyla.engine.proposing import ProposingOptions
 from phyla.engine.records import StepFinished
 from phyla.engine.trace import TraceSettings
@@ -94,6 +96,29 @@ def test_rows_in_company_get_what_each_gets_alone(layers):
 
     assert [one.ids for one in together] == [one.ids for one in alone]
     assert {one.finished.usage.lane for one in together} == {"batched+spec"}
+
+
+@pytest.mark.parametrize("together", [1, 3])
+@pytest.mark.parametrize("layers", ["FF", "SF", "RF"])
+def test_windows_are_replayed_from_a_trace_where_every_layer_allows_it(layers, together):
+    samplings = ("greedy", "seeded", "reported")[:together]
+    requests = [
+        a_request(name, [*PROMPT, index], NUM_TOKENS - index, SAMPLINGS[name]) for index, name in enumerate(samplings)
+    ]
+    alone = [answers(toy_spec(layers), [request])[0] for request in requests]
+    fast = FastRoute(Strategies(shipped_table("cpu")), compiled_decode="on")
+    # Drafts are all wrong at times, and fewer than fit at the end.
+    spec, _ = with_drafts(toy_spec(layers, fast=fast), noisy(wholes(requests, alone), seed=4))
+    with running(spec) as (engine, log):
+        for request in requests:
+            engine.submit(request)
+        heard = [log.wait(request.request_id) for request in requests]
+        stats = engine.stats()
+    assert [one.ids for one in heard] == [one.ids for one in alone]
+    compiled = stats["fast_route"]["compiled"]
+    assert (compiled["failures"], compiled["retraces"]) == (0, 0)
+    # A lone row is on the fast route from its first window on; what a recurrent layer has to replay isn't traced.
+    assert (compiled["steps"] > 3) == ("R" not in layers)
 
 
 @pytest.mark.parametrize("layers", LAYOUTS)

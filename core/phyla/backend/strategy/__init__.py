@@ -10,6 +10,7 @@ from phyla.backend.strategy.geometry import (
     AttentionGeometry,
     DecodeGeometry,
     Geometry,
+    MatmulGeometry,
     QmmGeometry,
 )
 from phyla.backend.strategy.names import OPERATIONS, Operation, rows_per_call
@@ -25,6 +26,7 @@ __all__ = [
     "Chosen",
     "DecodeGeometry",
     "Geometry",
+    "MatmulGeometry",
     "Operation",
     "Point",
     "QmmGeometry",

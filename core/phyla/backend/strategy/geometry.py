@@ -50,6 +50,17 @@ class AppendGeometry(_Sizes):
 
 
 @dataclass(frozen=True)
+class MatmulGeometry(_Sizes):
+    """A dense matrix and the rows that it is multiplied with."""
+
+    operation: ClassVar[Operation] = "matmul"
+
+    rows: int
+    outputs: int
+    inputs: int
+
+
+@dataclass(frozen=True)
 class QmmGeometry(_Sizes):
     """A quantised matrix and the rows that it is multiplied with."""
 
@@ -72,12 +83,12 @@ class DecodeGeometry(_Sizes):
     layers: int
 
 
-Geometry = AttentionGeometry | AppendGeometry | QmmGeometry | DecodeGeometry
+Geometry = AttentionGeometry | AppendGeometry | MatmulGeometry | QmmGeometry | DecodeGeometry
 
 SIZES: Mapping[Operation, tuple[str, ...]] = MappingProxyType(
     {
         kind.operation: tuple(one.name for one in fields(kind))
-        for kind in (AttentionGeometry, AppendGeometry, QmmGeometry, DecodeGeometry)
+        for kind in (AttentionGeometry, AppendGeometry, MatmulGeometry, QmmGeometry, DecodeGeometry)
     }
 )
 """What a point of each operation is measured by."""

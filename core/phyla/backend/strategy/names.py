@@ -9,7 +9,7 @@ from typing import Literal
 
 from phyla.errors import UnknownName
 
-Operation = Literal["attention", "append", "qmm", "decode"]
+Operation = Literal["attention", "append", "matmul", "qmm", "decode"]
 
 OPERATIONS: Mapping[Operation, Mapping[str, str]] = MappingProxyType(
     {
@@ -24,8 +24,13 @@ OPERATIONS: Mapping[Operation, Mapping[str, str]] = MappingProxyType(
             "scatter": "one put_along_axis for all rows",
             "slices": "one slice_update per row",
         },
+        "matmul": {
+            "whole": "one product by MLX, however many rows",
+            "streamed": "a CUDA kernel of our own for 2 to 32 rows, which costs the host less to start",
+        },
         "qmm": {
             "whole": "one quantised product, however many rows",
+            "streamed": "the same kernel, which unpacks 4 bits as it goes",
             "split16": "quantised products of at most 16 rows each; any number may stand for the 16",
             "unpacked": "the matrix is unpacked in every call, then multiplied dense",
             "dense": "the weights were unpacked once when they were loaded",

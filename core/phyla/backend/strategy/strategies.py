@@ -47,10 +47,10 @@ class Strategies:
         name = next((one for one in preferred if one in usable), None)
         return Chosen(name or min(usable), f"not measured on {self.table.device} for {geometry}")
 
-    def product_names(self) -> frozenset[str]:
+    def product_names(self, operation: Operation = "qmm") -> frozenset[str]:
         """Products that can be chosen: those with a fixed name, and every `splitN` that was measured or forced."""
-        named = {name for point in self.table.points if point.operation == "qmm" for name in point.microseconds}
-        return frozenset({*named, *self.table.defaults["qmm"], *filter(None, [self.forced.get("qmm")])})
+        named = {name for point in self.table.points if point.operation == operation for name in point.microseconds}
+        return frozenset({*named, *self.table.defaults[operation], *filter(None, [self.forced.get(operation)])})
 
     def digest(self) -> str:
         """Of all that decides a choice: it is part of the numerical identity."""

@@ -9,15 +9,17 @@ from functools import partial
 
 import mlx.core as mx
 
-from phyla.backend.strategy import AppendGeometry, AttentionGeometry, Geometry, Point, QmmGeometry
+from phyla.backend.strategy import AppendGeometry, AttentionGeometry, Geometry, MatmulGeometry, Point, QmmGeometry
 from phyla.kv.group_append import APPENDS
 from phyla.kv.group_attention import ATTENTIONS, Scoring
 from phyla.kv.group_geometry import why_not_ragged
 from phyla.nn.form import QuantForm
+from phyla.nn.product_geometry import why_not_streamed
 from phyla.nn.products import product_named
+from phyla.nn.streamed import takes_form
 from phyla.nn.weight import Weight
 
-PRODUCTS = ("whole", "split8", "split16", "unpacked", "dense")
+PRODUCTS = ("whole", "streamed", "split8", "split16", "unpacked", "dense")
 GROUP_SIZE = 64
 MOST_SECONDS = 2.0
 """Of one geometry, once each strategy had its fewest runs."""
@@ -65,7 +67,7 @@ def needed_bytes(geometry: Geometry, dtype: mx.Dtype, num_calls: int) -> int:
         return 2 * plane + num_calls * 3 * 4 * geometry.rows * geometry.heads * geometry.stored
     if isinstance(geometry, AppendGeometry):
         return 3 * geometry.rows * geometry.stored * geometry.kv_heads * geometry.head_dim * dtype.size
-    if isinstance(geometry, QmmGeometry):
+    if isinstance(geometry, QmmGeometry | MatmulGeometry):
         products = num_calls * geometry.rows * geometry.outputs * dtype.size
         return products + (2 + num_calls) * geometry.outputs * geometry.inputs * dtype.size
     return 0
@@ -76,6 +78,8 @@ def _runs(geometry: Geometry, dtype: mx.Dtype, num_calls: int) -> Iterator[tuple
         return _attentions(geometry, dtype, num_calls)
     if isinstance(geometry, AppendGeometry):
         return _appends(geometry, dtype, num_calls)
+    if isinstance(geometry, MatmulGeometry):
+        return _dense_products(geometry, dtype, num_calls)
     assert isinstance(geometry, QmmGeometry), "a whole step is timed by the engine"
     return _products(geometry, dtype, num_calls)
 
@@ -136,9 +140,21 @@ def _products(geometry: QmmGeometry, dtype: mx.Dtype, num_calls: int) -> Iterato
     dense = Weight(matrix)
     x = _random((1, geometry.rows, geometry.inputs), dtype)
     mx.eval(weight.arrays, dense.arrays, x)
+    cannot_run = {"streamed"} if why_not_streamed(geometry) or not takes_form(weight, dtype) else set()
     for name in PRODUCTS:
+        if name in cannot_run:
+            continue
         call = partial(dense.multiply, x) if name == "dense" else partial(product_named(name), weight, x)
         yield name, _repeated(call, num_calls)
+
+
+def _dense_products(geometry: MatmulGeometry, dtype: mx.Dtype, num_calls: int) -> Iterator[tuple[str, Run]]:
+    weight = Weight(_random((geometry.outputs, geometry.inputs), dtype))
+    x = _random((1, geometry.rows, geometry.inputs), dtype)
+    mx.eval(weight.arrays, x)
+    for name in ("whole", "streamed"):
+        if name == "whole" or takes_form(weight, dtype):
+            yield name, _repeated(partial(product_named(name), weight, x), num_calls)
 
 
 def _repeated(call: Callable[[], mx.array], num_calls: int) -> Run:

@@ -17,6 +17,7 @@ from phyla.backend.strategy import (
     AppendGeometry,
     AttentionGeometry,
     Geometry,
+    MatmulGeometry,
     Point,
     QmmGeometry,
     StrategyTable,
@@ -29,6 +30,7 @@ from phyla.cli.command import SettingsCommand
 from phyla.cli.session import Session
 from phyla.errors import UsageError
 from phyla.model.quantization import parse_quant_section
+from phyla.nn.product_geometry import why_not_streamed
 
 if TYPE_CHECKING:
     from phyla.backend import BackendFacts
@@ -48,11 +50,11 @@ WORKING_SHARE = 0.5
 
 @dataclass(frozen=True)
 class KernelMatrix:
-    """A quantised one, in groups of 64."""
+    """A dense one, or a quantised one in groups of 64."""
 
     outputs: int
     inputs: int
-    bits: int = 4
+    bits: int | None = 4
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class KernelShape:
     kv_heads: int
     head_dim: int
     matrices: tuple[KernelMatrix, ...]
-    """Quantised ones; none: products aren't measured."""
+    """None: products aren't measured."""
 
 
 @dataclass(frozen=True)
@@ -122,10 +124,10 @@ def shape_of(parts: Parts) -> KernelShape:
     if layer is None:
         raise UsageError(f"No layer of {parts.plan.model_id} attends to keys and values: there is nothing to choose.")
     sizes = attention_geometry(layer, rows=1, stored=1)
-    return KernelShape(sizes.heads, sizes.kv_heads, sizes.head_dim, tuple(quantised_matrices(parts.checkpoint)))
+    return KernelShape(sizes.heads, sizes.kv_heads, sizes.head_dim, tuple(largest_matrices(parts.checkpoint)))
 
 
-def quantised_matrices(checkpoint: Checkpoint) -> list[KernelMatrix]:
+def largest_matrices(checkpoint: Checkpoint) -> list[KernelMatrix]:
     """Those that hold the most bytes, each in its own form."""
     section = parse_quant_section(checkpoint.config)
     infos = checkpoint.tensor_infos()
@@ -133,9 +135,12 @@ def quantised_matrices(checkpoint: Checkpoint) -> list[KernelMatrix]:
     for name, info in infos.items():
         path = name.removesuffix(".weight")
         form = section.form_of(path)
-        if form is None or len(info.shape) != 2 or path == name or f"{path}.scales" not in infos:
+        if len(info.shape) != 2 or path == name:
             continue
-        matrix = KernelMatrix(info.shape[0], info.shape[1] * 32 // form.bits, form.bits)
+        if form is None or f"{path}.scales" not in infos:
+            matrix = KernelMatrix(info.shape[0], info.shape[1], None)
+        else:
+            matrix = KernelMatrix(info.shape[0], info.shape[1] * 32 // form.bits, form.bits)
         held[matrix] = held.get(matrix, 0) + info.num_bytes
     return sorted(held, key=held.__getitem__, reverse=True)[:MOST_SHAPES]
 
@@ -147,7 +152,11 @@ def _geometries(shape: KernelShape, runs: KernelRuns) -> Iterator[Geometry]:
             yield AppendGeometry(rows, stored, shape.kv_heads, shape.head_dim)
     for rows in sorted({*runs.rows, *runs.product_rows}):
         for one in shape.matrices:
-            yield QmmGeometry(rows, one.outputs, one.inputs, one.bits)
+            if one.bits is not None:
+                yield QmmGeometry(rows, one.outputs, one.inputs, one.bits)
+            dense = MatmulGeometry(rows, one.outputs, one.inputs)
+            if why_not_streamed(dense) is None:  # otherwise there is nothing to choose
+                yield dense
 
 
 def table_lines(table: StrategyTable) -> str:

@@ -49,6 +49,10 @@ class KeyValueStack:
         self._attentions: dict[bool, GroupAttention] = {}
 
     @property
+    def traces_windows(self) -> bool:
+        return True
+
+    @property
     def num_tokens(self) -> Sequence[int]:
         return self.seating.num_tokens
 

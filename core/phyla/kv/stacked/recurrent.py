@@ -51,6 +51,10 @@ class RecurrentStack:
         self._window: _Window | None = None
 
     @property
+    def traces_windows(self) -> bool:
+        return False  # what a window would be replayed from is kept on the side
+
+    @property
     def num_tokens(self) -> Sequence[int]:
         return self.seating.num_tokens
 

@@ -1,0 +1,88 @@
+"""Products of a few rows by a kernel of our own on CUDA: the matrix streams through the tensor cores once.
+
+A product of two to 32 rows is bound by reading the matrix. cuBLAS reads it as fast, but choosing and preparing its
+algorithm costs the host more, for each product of each step, than the device needs for it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+import mlx.core as mx
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from phyla.nn.weight import Weight
+
+Kernel: TypeAlias = "Callable[..., Sequence[mx.array]]"
+
+WARPS = 8
+DTYPES = (mx.bfloat16, mx.float16)
+
+
+def takes_form(weight: Weight, dtype: mx.Dtype) -> bool:
+    """Whether the kernel is written for such numbers; which sizes it takes is `why_not_streamed`'s."""
+    if dtype not in DTYPES:
+        return False
+    form = weight.form
+    if form is None or weight.scales is None:
+        return weight.data.dtype == dtype
+    return form.mode == "affine" and form.bits == 4 and form.group_size % 32 == 0 and weight.scales.dtype == dtype
+
+
+def streamed(weight: Weight, x: mx.array) -> mx.array:
+    """(..., inputs) to (..., outputs); sums are float32."""
+    num_rows = x.size // x.shape[-1]
+    rows = x.reshape(num_rows, x.shape[-1])
+    chunks = 1 << (-(-num_rows // 8) - 1).bit_length()
+    template: list[tuple[str, object]] = [
+        ("T", x.dtype),
+        ("HALF", x.dtype == mx.float16),
+        ("CHUNKS", chunks),
+        ("WARPS", WARPS),
+    ]
+    if weight.form is None:
+        tiles = 2 if chunks == 4 and weight.num_rows % 32 == 0 else 1
+        kernel, inputs, template = _dense_kernel(), [rows, weight.data], [*template, ("TILES", tiles)]
+    else:
+        tiles = 1
+        kernel, inputs = _packed_kernel(), [rows, *weight.arrays]
+        template = [*template, ("GROUP", weight.form.group_size)]
+    product = kernel(
+        inputs=inputs,
+        template=template,
+        grid=(weight.num_rows // (16 * tiles) * WARPS * 32, 1, 1),
+        threadgroup=(WARPS * 32, 1, 1),
+        output_shapes=[(num_rows, weight.num_rows)],
+        output_dtypes=[x.dtype],
+    )[0]
+    return product.reshape(*x.shape[:-1], weight.num_rows)
+
+
+@cache
+def _dense_kernel() -> Kernel:
+    kernel: object = mx.fast.cuda_kernel(
+        name="phyla_streamed_dense",
+        input_names=["x", "matrix"],
+        output_names=["product"],
+        source=_source("streamed_dense.cu"),
+    )
+    return cast("Kernel", kernel)
+
+
+@cache
+def _packed_kernel() -> Kernel:
+    kernel: object = mx.fast.cuda_kernel(
+        name="phyla_streamed_packed",
+        input_names=["x", "matrix", "scales", "biases"],
+        output_names=["product"],
+        source=_source("streamed_packed.cu"),
+    )
+    return cast("Kernel", kernel)
+
+
+def _source(name: str) -> str:
+    return files("phyla.nn").joinpath(name).read_text()
