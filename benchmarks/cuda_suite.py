@@ -40,8 +40,8 @@ def matrices(*sizes: tuple[int, int]) -> tuple[KernelMatrix, ...]:
 class Sizes:
     """How much is measured."""
 
-    equal: Sequence[str]
-    """Geometries whose traced steps are compared."""
+    equal: Sequence[tuple[str, str]]
+    """(model, dtype) of the traced steps that are compared."""
 
     steps: Sequence[tuple[str, str, str]]
     """(model, weight form, forced strategies) of whole steps."""
@@ -58,36 +58,27 @@ class Sizes:
     num_runs: int
 
 
-EIGHT_B = matrices(
-    (4096, 4096), (1024, 4096), (6144, 4096), (14336, 4096), (28672, 4096), (4096, 14336), (128256, 4096)
-)
-"""Of an 8B llama: the projections apart and fused, and the head."""
+EIGHT_B = matrices((6144, 4096), (28672, 4096), (4096, 14336))
+"""Of an 8B llama: the fused projections, and the way back."""
 
 FULL = Sizes(
-    equal=("tiny", "llama-0.5b"),
+    equal=(("tiny", "float32"), ("tiny", "bfloat16"), ("llama-0.5b", "bfloat16")),
     steps=(
         ("llama-1b", "stored", "auto"),
-        ("llama-8b", "stored", "auto"),
+        ("llama-8b@4", "stored", "qmm=streamed"),
         ("llama-8b@4", "stored", "qmm=whole"),
-        ("llama-8b@4", "stored", "qmm=split16"),
-        ("llama-8b@4", "stored", "qmm=split8"),
-        ("llama-8b@4", "stored", "qmm=unpacked"),
-        ("llama-8b@4", "dense", "auto"),
     ),
     company=("llama-1b", 16384, 200),
-    kernels=(
-        KernelShape(32, 8, 128, EIGHT_B),
-        KernelShape(32, 8, 64, matrices((2048, 2048), (16384, 2048))),
-    ),
-    kernel_rows=(1, 2, 4, 8, 16, 32),
-    product_rows=(64, 512),
+    kernels=(KernelShape(32, 8, 128, EIGHT_B),),
+    kernel_rows=(1, 8, 32),
+    product_rows=(),
     rows=(1, 8, 32),
     stored=(512, 4096),
     num_calls=16,
-    num_runs=20,
+    num_runs=7,
 )
 QUICK = Sizes(
-    equal=("tiny",),
+    equal=(("tiny", "float32"), ("tiny", "bfloat16")),
     steps=(("tiny", "stored", "auto"), ("tiny@4", "stored", "qmm=split16"), ("tiny@4", "dense", "auto")),
     company=("tiny", 1000, 20),
     kernels=(KernelShape(4, 2, 64, matrices((256, 128))),),
@@ -139,13 +130,12 @@ def parts_of(sizes: Sizes, scratch: Path, result: dict[str, Any]) -> Iterator[tu
     """Everything that is done, cheapest first."""
     right: list[dict[str, Any]] = result.setdefault("right", [])
     yield "strategies against one row after the other", lambda: note(right, compared_kernels(sizes.kernels[0]))
-    for geometry in sizes.equal:
-        for dtype in ("float32", "bfloat16"):
-            for force in ("attention=grouped", "attention=fused_mask,append=slices"):
-                yield (
-                    f"traced steps, {geometry} {dtype} {force}",
-                    lambda one=(geometry, dtype, force): note(right, compared_steps(*one, scratch)),  # type: ignore[misc]
-                )
+    for geometry, dtype in sizes.equal:
+        for force in ("auto", "attention=grouped,append=slices"):
+            yield (
+                f"traced steps, {geometry} {dtype} {force}",
+                lambda one=(geometry, dtype, force): note(right, compared_steps(*one, scratch)),  # type: ignore[misc]
+            )
     yield "kernels", lambda: result.update(table=measured_table(sizes).as_json())
     reference, long, short = sizes.company
     yield f"{long} and 7 times {short}", lambda: timed_company(reference, long, short, scratch, result)
@@ -209,12 +199,16 @@ def compared_kernels(shape: KernelShape) -> Iterator[dict[str, Any]]:
         yield compared(f"append {name}", append(mx.array(keys), columns, fresh), expected, 0.0)
     outputs, inputs = shape.matrices[0].outputs, shape.matrices[0].inputs
     matrix = drawn(4, outputs, inputs)
-    for bits in (4, 8):
-        weight = Weight(*mx.quantize(matrix, group_size=64, bits=bits), form=QuantForm(64, bits))
-        for num_rows in (1, 8, 17, 32, 64):
+    weights = [Weight(matrix)]
+    weights += [Weight(*mx.quantize(matrix, group_size=64, bits=bits), form=QuantForm(64, bits)) for bits in (4, 8)]
+    for weight in weights:
+        bits = 16 if weight.form is None else weight.form.bits
+        for num_rows in (2, 8, 17, 32):
             x = drawn(5, 1, num_rows, inputs)
             exact = x.astype(mx.float32) @ weight.dense(mx.float32).data.T
-            for name in ("whole", "split8", "split16", "unpacked"):
+            for name in ("whole", "streamed") if weight.form is None else ("whole", "streamed", "split8", "unpacked"):
+                if name == "streamed" and (bits == 8 or not mx.cuda.is_available()):
+                    continue
                 got = product_named(name)(weight, x)
                 # Wide: MLX's own kernel for CPUs adds up in bfloat16.
                 yield compared(f"product {name}, {bits} bits, {num_rows} rows", got, exact, 0.04)

@@ -35,13 +35,14 @@ def main() -> None:
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="of the stored weights")
     arguments = parser.parse_args()
     load_fast_blas()
+    dtype = "" if arguments.dtype == "bfloat16" else f" --dtype {arguments.dtype}"
+    flags = f"--model {arguments.model}{dtype} --stored {arguments.stored} --rounds {arguments.rounds}"
     with tempfile.TemporaryDirectory() as scratch:
         folder = _written(Path(scratch), arguments.model, arguments.dtype)
         prompt = [3 + (7 * index) % 500 for index in range(arguments.stored)]
-        result = measure(folder, prompt, arguments.rounds)
-    dtype = "" if arguments.dtype == "bfloat16" else f" --dtype {arguments.dtype}"
-    flags = f"--model {arguments.model}{dtype} --stored {arguments.stored} --rounds {arguments.rounds}"
-    write_result("kv_speed", flags, result, suffix=arguments.model)
+        # After every side, so that a run that is cut short leaves what it has.
+        for result in measure(folder, prompt, arguments.rounds):
+            write_result("kv_speed", flags, result, suffix=arguments.model)
 
 
 def _written(folder: Path, model: str, dtype: str) -> Path:
@@ -51,16 +52,31 @@ def _written(folder: Path, model: str, dtype: str) -> Path:
     return folder
 
 
-def measure(folder: Path, prompt: list[int], num_rounds: int) -> dict[str, Any]:
-    """Tokens per second of decoding and seconds of reading the prompt, per scheme: medians and all samples."""
+def measure(folder: Path, prompt: list[int], num_rounds: int) -> Iterator[dict[str, Any]]:
+    """Tokens per second of decoding and seconds of reading the prompt, per scheme: medians and all samples so far."""
     samples: dict[str, list[dict[str, float]]] = {}
     refused: dict[str, str] = {}
     device = ""
+
+    def result() -> dict[str, Any]:
+        return {
+            "versions": versions("phyla", "mlx", "mlx-lm"),
+            "device": device,
+            "num_stored_tokens": len(prompt),
+            "num_decoded_tokens": NUM_DECODED,
+            "summary": {
+                name: {what: _median([one[what] for one in rows]) for what in rows[0]} for name, rows in samples.items()
+            },
+            "cannot_run": refused,
+            "samples": samples,
+        }
+
     for scheme in SCHEMES:
         with phyla.load(str(folder), kv_scheme=scheme, prompt_cache="0", batch=1) as model:
             device = model.plan.backend.device_name
             samples[scheme] = [_timed(_ours(model), prompt) for _ in range(num_rounds + 1)][1:]
-            print(scheme, samples[scheme], flush=True)
+        print(scheme, samples[scheme], flush=True)
+        yield result()
     theirs = _mlx_lm(folder)
     for name, bits in MLX_LM_BITS.items():
         try:
@@ -68,16 +84,7 @@ def measure(folder: Path, prompt: list[int], num_rounds: int) -> dict[str, Any]:
         except (RuntimeError, ValueError) as error:
             refused[name] = str(error).splitlines()[0][:200]
         print(name, samples.get(name, refused.get(name)), flush=True)
-    medians = {name: {what: _median([one[what] for one in rows]) for what in rows[0]} for name, rows in samples.items()}
-    return {
-        "versions": versions("phyla", "mlx", "mlx-lm"),
-        "device": device,
-        "num_stored_tokens": len(prompt),
-        "num_decoded_tokens": NUM_DECODED,
-        "summary": medians,
-        "cannot_run": refused,
-        "samples": samples,
-    }
+        yield result()
 
 
 def _ours(model: phyla.Model) -> Any:

@@ -1,11 +1,12 @@
 // Body of a kernel; MLX writes its head: inputs x (rows, inputs), matrix (outputs, inputs / 8) of four bits a number,
 // scales and biases (outputs, inputs / GROUP), output `product` (rows, outputs), and the template's T, HALF (T is
-// float16, not bfloat16), CHUNKS (of eight rows of x), WARPS and GROUP.
+// float16, not bfloat16), CHUNKS (of eight rows of x), TILES, WARPS and GROUP.
 //
 // As in streamed_dense.cu, but a lane has 32 neighbours of a row, in one load. They are unpacked in registers, to the
 // numbers that an unpacked matrix of T would have: code 0x4300 | q is 128 + q in bfloat16, 0x6400 | q is 1024 + q in
 // float16. A word's numbers come out in pairs four apart, so those of x are paired in the same way.
 
+constexpr int OUTPUTS = 16 * TILES;
 constexpr int ROWS = 8 * CHUNKS;
 constexpr int STEP = 128;
 constexpr unsigned ZERO = HALF ? 0x64006400u : 0x43004300u;
@@ -17,7 +18,7 @@ const int warp = threadIdx.x / 32;
 const int lane = threadIdx.x % 32;
 const int group = lane / 4;
 const int part = lane % 4 * 32;
-const int first = blockIdx.x * 16;
+const int first = blockIdx.x * OUTPUTS;
 const long first_row = first + group;
 
 const T* x_rows[CHUNKS];
@@ -39,9 +40,9 @@ auto doubled = [](T number) {
   return bits << 16 | bits;
 };
 
-auto read = [&](Packed (&packed)[2], int base) {
+auto read = [&](Packed (&packed)[2 * TILES], int base) {
 #pragma unroll
-  for (int half = 0; half < 2; half++) {
+  for (int half = 0; half < 2 * TILES; half++) {
     const long row = first_row + half * 8;
     const auto* at = matrix + row * (num_inputs / 8) + (base + part) / 8;
     uint4& codes = packed[half].codes;
@@ -53,8 +54,9 @@ auto read = [&](Packed (&packed)[2], int base) {
   }
 };
 
-auto unpacked = [&](unsigned word, int pair, const Packed& packed) {
-  const unsigned code = (word >> (4 * pair)) & 0x000f000fu | ZERO;
+auto unpacked = [](const Packed& packed, int word, int pair) {
+  const unsigned codes = word == 0 ? packed.codes.x : word == 1 ? packed.codes.y : word == 2 ? packed.codes.z : packed.codes.w;
+  const unsigned code = codes >> (4 * pair) & 0x000f000fu | ZERO;
   unsigned number;
   if constexpr (HALF) {
     asm("{.reg .b32 q; sub.f16x2 q, %1, %2; fma.rn.f16x2 %0, q, %3, %4;}"
@@ -80,9 +82,9 @@ auto multiply = [](float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)
 #undef PHYLA_MULTIPLY
 };
 
-float sums[CHUNKS][4] = {};
-Packed packed[2];
-Packed next_packed[2];
+float sums[TILES][CHUNKS][4] = {};
+Packed packed[2 * TILES];
+Packed next_packed[2 * TILES];
 int base = warp * STEP;
 if (base < num_inputs) {
   read(packed, base);
@@ -99,46 +101,59 @@ while (base < num_inputs) {
     for (int chunk = 0; chunk < CHUNKS; chunk++) {
       given[chunk] = *reinterpret_cast<const uint4*>(x_rows[chunk] + base + word * 8);
     }
-    const unsigned low = reinterpret_cast<const unsigned*>(&packed[0].codes)[word];
-    const unsigned high = reinterpret_cast<const unsigned*>(&packed[1].codes)[word];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      const unsigned a[4] = {
-          unpacked(low, 2 * half, packed[0]),
-          unpacked(high, 2 * half, packed[1]),
-          unpacked(low, 2 * half + 1, packed[0]),
-          unpacked(high, 2 * half + 1, packed[1]),
-      };
+      unsigned b[CHUNKS][2];
 #pragma unroll
       for (int chunk = 0; chunk < CHUNKS; chunk++) {
         const unsigned left = half ? given[chunk].y : given[chunk].x;
         const unsigned right = half ? given[chunk].w : given[chunk].z;
-        const unsigned b[2] = {__byte_perm(left, right, 0x5410), __byte_perm(left, right, 0x7632)};
-        multiply(sums[chunk], a, b);
+        b[chunk][0] = __byte_perm(left, right, 0x5410);
+        b[chunk][1] = __byte_perm(left, right, 0x7632);
+      }
+#pragma unroll
+      for (int tile = 0; tile < TILES; tile++) {
+        const Packed& low = packed[2 * tile];
+        const Packed& high = packed[2 * tile + 1];
+        const unsigned a[4] = {
+            unpacked(low, word, 2 * half),
+            unpacked(high, word, 2 * half),
+            unpacked(low, word, 2 * half + 1),
+            unpacked(high, word, 2 * half + 1),
+        };
+#pragma unroll
+        for (int chunk = 0; chunk < CHUNKS; chunk++) {
+          multiply(sums[tile][chunk], a, b[chunk]);
+        }
       }
     }
   }
-  packed[0] = next_packed[0];
-  packed[1] = next_packed[1];
+#pragma unroll
+  for (int half = 0; half < 2 * TILES; half++) {
+    packed[half] = next_packed[half];
+  }
   base = next;
 }
 
-__shared__ float shared[WARPS][ROWS][16];
+__shared__ float shared[WARPS][ROWS][OUTPUTS];
 #pragma unroll
-for (int chunk = 0; chunk < CHUNKS; chunk++) {
+for (int tile = 0; tile < TILES; tile++) {
 #pragma unroll
-  for (int number = 0; number < 4; number++) {
-    const int row = chunk * 8 + lane % 4 * 2 + number % 2;
-    shared[warp][row][group + number / 2 * 8] = sums[chunk][number];
+  for (int chunk = 0; chunk < CHUNKS; chunk++) {
+#pragma unroll
+    for (int number = 0; number < 4; number++) {
+      const int row = chunk * 8 + lane % 4 * 2 + number % 2;
+      shared[warp][row][tile * 16 + group + number / 2 * 8] = sums[tile][chunk][number];
+    }
   }
 }
 __syncthreads();
 
-for (int index = threadIdx.x; index < num_rows * 16; index += blockDim.x) {
+for (int index = threadIdx.x; index < num_rows * OUTPUTS; index += blockDim.x) {
   float sum = 0.0f;
 #pragma unroll
   for (int each = 0; each < WARPS; each++) {
-    sum += shared[each][index / 16][index % 16];
+    sum += shared[each][index / OUTPUTS][index % OUTPUTS];
   }
-  product[static_cast<long>(index / 16) * num_outputs + first + index % 16] = static_cast<T>(sum);
+  product[static_cast<long>(index / OUTPUTS) * num_outputs + first + index % OUTPUTS] = static_cast<T>(sum);
 }
