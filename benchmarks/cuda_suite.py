@@ -104,7 +104,7 @@ def main() -> None:
     load_fast_blas()
     import mlx.core as mx
 
-    result: dict[str, Any] = {"command": "python -m benchmarks.cuda_suite", "machine": machine()}
+    result: dict[str, Any] = {"command": "python -m benchmarks.cuda_suite --out suite.json", "machine": machine()}
     result["versions"] = versions("phyla", "mlx")
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch:

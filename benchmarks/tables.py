@@ -178,6 +178,26 @@ def ngram_starter(result: Result) -> str:
     return "\n".join([*rows, "", where(result)])
 
 
+def scripted_drafter(result: Result) -> str:
+    rows = [
+        "| rows | plain | with drafts | tokens per forward | gain (95% interval) | of tokens per forward x plain rate |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for count, one in result["summary"].items():
+        (low, high), share = one["gain"]["interval_95"], one["share_of_accepted_length_times_step_rate"]
+        rows.append(
+            f"| {count} | {one['plain_tokens_per_second']} tok/s | {one['drafted_tokens_per_second']} tok/s "
+            f"| {one['tokens_per_forward']} | {one['gain']['mean']}x ({low} to {high}) | {share['mean']} "
+            f"({share['interval_95'][0]} to {share['interval_95'][1]}) |"
+        )
+    return "\n".join([*rows, "", f"On the {result['chosen']['device']}: {where(result)}"])
+
+
+def cuda_suite(result: Result) -> str:
+    rows = [f"| {one['what']} | {one['worst'] / one['scale']:.2g} | {one['bound']:g} |" for one in result["right"]]
+    return "\n".join(["| | worst difference | of at most |", "| --- | --- | --- |", *rows, "", where(result)])
+
+
 def exact_route(result: Result) -> str:
     rows = [
         "| | Phyla | mlx-lm | ratio (95% interval) |",
@@ -255,6 +275,8 @@ TABLES: dict[str, Callable[[Result], str]] = {
     "concurrency": concurrency,
     "prefix_starter": prefix_starter,
     "kv_quality": kv_quality,
+    "scripted_drafter": scripted_drafter,
+    "cuda_suite": cuda_suite,
     "exact_route": exact_route,
     "kv_speed": kv_speed,
     "mixed_prompts": mixed_prompts,

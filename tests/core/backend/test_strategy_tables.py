@@ -13,6 +13,7 @@ from phyla.backend.strategy import (
     AppendGeometry,
     AttentionGeometry,
     DecodeGeometry,
+    MatmulGeometry,
     QmmGeometry,
     Strategies,
     StrategySettings,
@@ -57,13 +58,19 @@ def test_cuda_appends_with_one_scatter() -> None:
 
 @pytest.mark.parametrize(("rows", "name"), [(1, "whole"), (8, "whole"), (32, "split16")])
 def test_cuda_splits_quantised_products_where_the_kernel_falls_off_a_cliff(rows: int, name: str) -> None:
-    stored = CUDA.product_names() - {"dense"}
+    stored = CUDA.product_names() - {"dense", "streamed"}
     assert CUDA.choose(QmmGeometry(rows, 4096, 4096, 4), stored).name == name
 
 
-@pytest.mark.parametrize("rows", [1, 8, 32])
-def test_cuda_multiplies_dense_weights_faster(rows: int) -> None:
-    assert CUDA.choose(QmmGeometry(rows, 4096, 4096, 4), CUDA.product_names()).name == "dense"
+@pytest.mark.parametrize(("rows", "name"), [(1, "dense"), (2, "streamed"), (8, "streamed"), (32, "dense")])
+def test_cuda_streams_packed_weights_of_a_few_rows_and_unpacks_those_of_many(rows: int, name: str) -> None:
+    assert CUDA.choose(QmmGeometry(rows, 4096, 4096, 4), CUDA.product_names()).name == name
+
+
+@pytest.mark.parametrize(("rows", "name"), [(1, "whole"), (4, "streamed"), (8, "whole"), (32, "whole"), (512, "whole")])
+def test_cuda_streams_dense_weights_of_a_lone_rows_window(rows: int, name: str) -> None:
+    usable = {"whole", "streamed"} if rows <= 32 else {"whole"}
+    assert CUDA.choose(MatmulGeometry(rows, 4096, 4096), usable).name == name
 
 
 def test_the_reason_says_where_it_was_measured() -> None:
