@@ -65,6 +65,10 @@ class Compiled:
                 words[token_id // 32] |= np.uint32(1 << (token_id % 32))
         self._eos = words.view(np.int32)
 
+    @property
+    def num_bytes(self) -> int:
+        return int(self._compiled.memory_size_bytes)
+
     def open(self) -> Constraint:
         import xgrammar
 

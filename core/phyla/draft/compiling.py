@@ -65,6 +65,7 @@ class ConstraintCompiler:
         self._trials = Trials(limits, lambda: Vocabulary.of(tokenizer, eos_ids))
         self._lock = threading.Lock()
         self._recent: OrderedDict[ConstraintSpec, Enforced | _Failure] = OrderedDict()
+        self._recent_bytes = 0
         self._alive: WeakValueDictionary[ConstraintSpec, Enforced] = WeakValueDictionary()
         self._under_way: dict[ConstraintSpec, Future[Enforced]] = {}
 
@@ -212,8 +213,14 @@ class ConstraintCompiler:
         if isinstance(outcome, Enforced):
             self._alive[spec] = outcome
         self._recent[spec] = outcome
-        while len(self._recent) > self._settings.cache_entries:
-            self._recent.popitem(last=False)
+        self._recent_bytes += _num_bytes(spec, outcome)
+        settings = self._settings
+        while len(self._recent) > settings.cache_entries or self._recent_bytes > settings.cache_bytes:
+            self._recent_bytes -= _num_bytes(*self._recent.popitem(last=False))
+
+
+def _num_bytes(spec: ConstraintSpec, outcome: Enforced | _Failure) -> int:
+    return len(spec.source) + (outcome.compiled.num_bytes if isinstance(outcome, Enforced) else 0)
 
 
 def _nobody(spec: ConstraintSpec, names: Sequence[str]) -> str:

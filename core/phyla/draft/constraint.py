@@ -50,6 +50,11 @@ class Constraint(Protocol):
 class CompiledConstraint(Protocol):
     """A compiled grammar: shared by rows, cached by schema hash and tokenizer."""
 
+    @property
+    def num_bytes(self) -> int:
+        """About what it keeps in memory, its matchers aside."""
+        ...
+
     def open(self) -> Constraint:
         """A fresh matcher at the start."""
         ...

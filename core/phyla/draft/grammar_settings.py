@@ -32,3 +32,6 @@ class GrammarSettings(PluginSettings, section="grammar"):
 
     cache_entries: int = setting(256, ge=1)
     """Compiled constraints kept for the next request with the same one."""
+
+    cache_bytes: int = setting(256 << 20, ge=0)
+    """Memory in bytes that they and their sources may take together; what running requests use isn't counted."""

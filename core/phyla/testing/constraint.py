@@ -22,6 +22,10 @@ class WordList:
         self._eos_ids = tuple(eos_ids)
         self._vocab_size = vocab_size
 
+    @property
+    def num_bytes(self) -> int:
+        return 8 * sum(len(word) for word in self._words)
+
     def open(self) -> Constraint:
         return _WordMatcher(self._words, self._eos_ids, self._vocab_size)
 

@@ -141,6 +141,15 @@ def test_threads_that_want_the_same_wait_for_one(compiler_of):
     assert len(set(map(id, found))) == 1
 
 
+@pytest.mark.parametrize(("cache_bytes", "num_compiled"), [(1 << 20, 2), (0, 3)])
+def test_what_is_kept_is_bounded_in_bytes(compiler_of, cache_bytes, num_compiled):
+    words = Words()
+    compiler = compiler_of(words, cache_bytes=cache_bytes)
+    for source in ("a b", "c d", "a b"):
+        compiler.compile(ConstraintSpec("words", source))
+    assert len(words.compiled) == num_compiled
+
+
 def test_a_request_opens_what_somebody_holds(compiler_of):
     compiler = compiler_of(Words(), cache_entries=1)
     held = compiler.compile(SPEC)
