@@ -1,4 +1,4 @@
-"""The checked-in quality of the schemes, held to what their pages declare."""
+"""The checked-in quality and speed of the schemes, held to what their pages declare."""
 
 from __future__ import annotations
 
@@ -37,6 +37,22 @@ def test_k8v3_keeps_the_bound_its_page_declares(schemes: Schemes) -> None:
 def test_fewer_bits_never_predict_better(schemes: Schemes) -> None:
     divergences = [schemes[f"turboquant:k8v{bits}"]["mean_kl_nats"] for bits in (8, 4, 3, 2)]
     assert divergences == sorted(divergences)
+
+
+@pytest.mark.parametrize(
+    ("model", "shares"),
+    [
+        ("llama-8b", {"affine:8": (0.4, 0.5), "affine:4": (0.44, 0.6), "turboquant:k8v3": (0.2, 0.3)}),
+        ("smollm2-135m", {"affine:8": (0.6, 0.75), "affine:4": (0.6, 0.75), "turboquant:k8v3": (0.4, 0.55)}),
+    ],
+)
+def test_schemes_decode_at_the_share_of_plain_speed_that_the_page_says(
+    model: str, shares: dict[str, tuple[float, float]]
+) -> None:
+    speeds = {name: one["decode_tokens_per_second"] for name, one in measured(f"kv_speed_{model}")["summary"].items()}
+    for name, (least, most) in shares.items():
+        assert least <= speeds[name] / speeds["plain"] <= most, name
+    assert speeds["affine:4"] >= speeds["affine:8"] > speeds["turboquant:k8v3"]
 
 
 def test_eight_thousand_tokens_of_the_text_were_read() -> None:

@@ -1,40 +1,66 @@
-"""The scheme that the page on writing one shows is a scheme."""
+"""The page on writing a scheme, followed: its files make a plugin that passes the suite."""
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
+import tomllib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import mlx.core as mx
-from phyla.kv import SUPPORTED, KVScheme, LayerSpec, Plane
-from phyla.kv.encoded import create_encoded, encoded_bytes_per_token
-from phyla.kv.plain.attention import attend
+import pytest
+from phyla.plugins import discover
+from phyla.selection import select
+from phyla.settings import load_settings
 from phyla.testing.scheme import SchemeContract
+from phyla.testing.stepping import TEST_BACKEND
+from phyla.testing.tiny import tiny_checkpoint
+from phyla.testing.tiny.configs import tiny_config
 
 PAGE = Path(__file__).parents[2] / "docs" / "kvschemes" / "README.md"
+FILES = ("pyproject.toml", "phyla_half/__init__.py", "phyla_half/encoding.py", "test_half.py")
 
 
-def encoding_of(layer: LayerSpec) -> Any:
-    found = re.search(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    assert found is not None
-    names: dict[str, Any] = {"Plane": Plane, "mx": mx, "attend": attend}
-    exec(found[1], names)
-    return names["HalfEncoding"](layer)
+@pytest.fixture(scope="class")
+def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("phyla-half")
+    page = PAGE.read_text("utf-8")
+    for name in FILES:
+        found = re.search(rf"^`{re.escape(name)}`.*?```\w+\n(.*?)```", page, re.DOTALL | re.MULTILINE)
+        assert found is not None, f"the page has no {name}"
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(found[1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield folder
+        for name in ("phyla_half", "phyla_half.encoding", "test_half"):
+            sys.modules.pop(name, None)
 
 
+@pytest.mark.usefixtures("written")
 class TestHalf(SchemeContract):
-    layer = LayerSpec(0, "full", (Plane("keys", 2, 8), Plane("values", 2, 16)), scale=0.35, num_query_heads=4)
-    scheme = KVScheme(
-        name="half",
-        kinds=frozenset({"full", "sliding"}),
-        supports=lambda layer, backend: SUPPORTED,
-        create=lambda layer, backend, dtype: create_encoded(layer, encoding_of(layer)),
-        bytes_per_token=lambda layer, dtype: encoded_bytes_per_token(layer, encoding_of(layer).planes, dtype),
-    )
-    error_bound = 2e-3
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _as_the_page_says(cls, written: Path) -> None:
+        page = importlib.import_module("test_half").TestHalf
+        cls.scheme, cls.layer, cls.error_bound = page.scheme, page.layer, page.error_bound
 
 
+@pytest.mark.usefixtures("written")
 class TestHalfRing(TestHalf):
-    layer = replace(TestHalf.layer, kind="sliding", window=8)
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _in_a_ring(cls, _as_the_page_says: None) -> None:
+        cls.layer = replace(cls.layer, kind="sliding", window=8)
+
+
+def test_a_plan_finds_it_by_its_entry_point(written: Path, tmp_path: Path) -> None:
+    project = tomllib.loads((written / "pyproject.toml").read_text())["project"]
+    (module,) = project["entry-points"]["phyla"].values()
+    manager = discover()
+    manager.register("half", importlib.import_module(module))
+    folder = tiny_checkpoint(tmp_path / "tiny", tiny_config("llama", num_hidden_layers=2))
+    settings = load_settings(manager.settings_sections(), flags={"--kv-scheme": "half"}, env={})
+    assert select(str(folder), manager, settings, TEST_BACKEND).layer_schemes == ("half", "half")

@@ -30,9 +30,6 @@ OPERATION_NAMES: Mapping[Operation, str] = MappingProxyType(
     }
 )
 
-MOST_TOKENS = 10**9
-"""Where looking for the longest context begins."""
-
 
 def _explain(session: Session, settings: Settings, model: str | None) -> int:
     from phyla.backend.detect import detect
@@ -140,7 +137,7 @@ def _context_bought(parts: Parts) -> Iterator[str]:
 
     fit, usable = fit_equation(parts), usable_bytes(parts.plan.backend)
     if 0 < fit.growth_bytes < fit.plain().growth_bytes:
-        here, plain = (one.max_safe_context(usable, MOST_TOKENS) for one in (fit, fit.plain()))
+        here, plain = (one.unlimited_context(usable) for one in (fit, fit.plain()))
         yield f"This device's memory holds a context of {here} tokens, of {plain} stored plain"
 
 

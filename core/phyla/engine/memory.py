@@ -15,6 +15,9 @@ WORKSPACE_BYTES_PER_TOKEN = 550_000
 USABLE_SHARE = 0.75
 """Of the device's memory, where no budget is given."""
 
+MOST_TOKENS = 10**9
+"""Where looking for the longest context begins."""
+
 BytesPerToken = Callable[[LayerSpec], float]
 """Stored bytes per token of one layer under the scheme it has."""
 
@@ -70,6 +73,10 @@ class FitEquation:
             else:
                 high = middle - 1
         return low
+
+    def unlimited_context(self, usable_bytes: int) -> int | None:
+        """The longest row that fits, whatever the model's limit: what a scheme buys. None where rows don't grow."""
+        return self.max_safe_context(usable_bytes, MOST_TOKENS) if self.growth_bytes else None
 
     def _layer_bytes(self, layer: LayerSpec, num_tokens: int) -> float:
         fixed = sum(

@@ -42,6 +42,8 @@ def engine_stats(
         "kv": {
             "bytes_per_token": admission.fit.growth_bytes,
             "plain_bytes_per_token": admission.fit.plain().growth_bytes,
+            "context_tokens": admission.fit.unlimited_context(admission.usable_bytes),
+            "plain_context_tokens": admission.fit.plain().unlimited_context(admission.usable_bytes),
         },
         "admission": {
             "max_safe_context": admission.max_safe_context,

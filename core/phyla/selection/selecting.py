@@ -125,6 +125,8 @@ def _fuses_attention(options: SelectionSettings, decided: _Decided) -> bool:
 def _without_effect(options: SelectionSettings, decided: _Decided) -> Iterator[str]:
     if options.fused_sdpa and decided.schemes.main is None:
         yield "--fused-sdpa has no effect: keys and values are stored plain."
+    if options.kv_start and decided.schemes.main is None:
+        yield "--quantized-kv-start has no effect: keys and values are stored plain."
     if options.num_draft_tokens is not None and decided.method.method is None:
         yield "--num-draft-tokens has no effect: nothing drafts."
 

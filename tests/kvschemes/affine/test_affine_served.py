@@ -64,7 +64,12 @@ def test_explain_and_stats_say_what_a_token_takes_and_buys(folder: Path, capsys:
     assert found is not None
     assert int(found[1]) / int(found[2]) == pytest.approx(1024 / 288, rel=0.01)
     with phyla.load(str(folder), kv_quant="8") as model:
-        assert model.engine.stats()["kv"] == {"bytes_per_token": 288.0, "plain_bytes_per_token": 1024.0}
+        assert model.engine.stats()["kv"] == {
+            "bytes_per_token": 288.0,
+            "plain_bytes_per_token": 1024.0,
+            "context_tokens": int(found[1]),
+            "plain_context_tokens": int(found[2]),
+        }
 
 
 def test_plain_storage_buys_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
