@@ -93,6 +93,10 @@ class CompiledSteps:
         self._under_way: tuple[Sequence[Bay], LayerStates] | None = None
         self.counts = CompiledCounts()
 
+    def takes(self, num_seats: int) -> bool:
+        """Whether a step of so many seats is traced, if nothing about it is in the way."""
+        return not self.counts.failures and self._is_wanted(num_seats)
+
     def run(self, step: StepInput, bays: Sequence[Bay], states: LayerStates) -> mx.array | None:
         """Build a step or a window; nothing has changed if it isn't done here.
 
@@ -105,7 +109,7 @@ class CompiledSteps:
             (B * L, V) logits of all positions, whatever the step wants, or None: compute it eagerly. A shape's first
             step is evaluated, later ones aren't.
         """
-        if not bays or self.counts.failures or not self._is_wanted(step.num_rows):
+        if not bays or not self.takes(step.num_rows):
             return None
         if step.taps or step.overlay is not None or step.positions is not None:
             return None

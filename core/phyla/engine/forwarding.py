@@ -71,10 +71,11 @@ class Forwarding:
         """See `Grouping`."""
         return self._grouping.keeps_lone_rows_apart
 
-    @property
-    def traces_lone_rows(self) -> bool:
-        """Whether a row that steps by itself on the fast route is traced."""
-        return not self._grouping.keeps_lone_rows_apart and self._compiled is not None
+    def traces_alone(self, row: RowState) -> bool:
+        """Whether a lone row, resident here, would be traced on the fast route."""
+        if self._compiled is None or not self._compiled.takes(1):
+            return False
+        return self._grouping.why_not_stacked(self._binding.facts.layout, row) is None
 
     def shared_party(self, like: RowState) -> Party:
         """An empty common group for rows like this resident one."""

@@ -43,16 +43,22 @@ class Grouping:
         Raises:
             UsageError: stacking was asked for and can't be.
         """
-        reason = self._asks_for_loop(layout) or why_not_stacked(layout, row)
+        reason = self.why_not_stacked(layout, row)
         if self.option == "stacked" and reason is not None:
             raise UsageError(f"--group stacked can't run here: {reason} Use --group auto or loop.")
-        if self.option == "loop" or reason is not None:
+        if reason is not None:
             return LoopGroup(layout)
         from phyla.kv.stacked.buckets import Buckets
         from phyla.kv.stacked.group import StackedGroup
 
         buckets = Buckets() if self.is_traced is None else Buckets(is_traced=self.is_traced)
         return StackedGroup(layout, buckets=buckets, strategies=self.strategies)
+
+    def why_not_stacked(self, layout: Layout, row: RowState) -> str | None:
+        """What stands in the way of stacking rows like this resident one, as a sentence; None if nothing does."""
+        if self.option == "loop":
+            return "--group loop asks for the loop."
+        return self._asks_for_loop(layout) or why_not_stacked(layout, row)
 
     @property
     def keeps_lone_rows_apart(self) -> bool:

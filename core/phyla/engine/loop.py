@@ -199,7 +199,7 @@ class EngineLoop:
         self._services.trace.stepped(rows, route, seconds)
         for row in rows:
             row.is_exact = row.is_exact and route == "exact"
-            if stepped.num_tokens > len(rows) and self._runner.traces_lone_rows:
+            if route == "exact" and stepped.num_tokens > 1 and self._runner.traces_alone(row):
                 # A window has given up the bits that the exact route is there for, and a trace is faster.
                 self._scheduler.leave_exact_route(row.key)
             self._speak(row)

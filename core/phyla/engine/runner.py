@@ -230,10 +230,9 @@ class Runner:
         """Of traced steps; any thread may look."""
         return self._forwarding.compiled_counts
 
-    @property
-    def traces_lone_rows(self) -> bool:
-        """See `Forwarding`."""
-        return self._forwarding.traces_lone_rows
+    def traces_alone(self, row: Row) -> bool:
+        """Whether a row that steps on the exact route would be traced on the fast one."""
+        return not row.has_ended and self._forwarding.traces_alone(row.state)
 
     def close(self) -> None:
         """The thread is about to end: let MLX finish, and give back what it holds for this thread.

@@ -17,6 +17,7 @@ from phyla.request import ConstraintSpec, Finished, SamplingParams
 from phyla.testing.constraint import WordList
 from phyla.testing.drafting import ScriptedProvider
 from phyla.testing.engines import a_request, running, toy_spec
+from phyla.testing.family import random_tokens
 
 LAYOUTS = ["FF", "SF", "RF", "LF", "SRLF"]
 PROMPT = [5, 9, 7, 5, 9]
@@ -119,6 +120,45 @@ def test_windows_are_replayed_from_a_trace_where_every_layer_allows_it(layers, t
     assert (compiled["failures"], compiled["retraces"]) == (0, 0)
     # A lone row is on the fast route from its first window on; what a recurrent layer has to replay isn't traced.
     assert (compiled["steps"] > 3) == ("R" not in layers)
+
+
+def test_traced_windows_pass_the_ends_of_rings_and_of_bays():
+    # Rows of two lengths that don't share a bay, all shortly before a capacity, and windows much wider than the ring.
+    requests = [
+        a_request(f"{length}", random_tokens(length, 200, seed=length), 30, SamplingParams(ignore_eos=True))
+        for length in (2, 215, 250, 700)
+    ]
+    alone = [answers(toy_spec("SF"), [request])[0].ids for request in requests]
+    fast = FastRoute(Strategies(shipped_table("cpu")), compiled_decode="on")
+    known = [[*request.rendered.ids, *ids] for request, ids in zip(requests, alone, strict=True)]
+    spec, _ = with_drafts(toy_spec("SF", fast=fast), noisy(known, seed=4), most_tokens=15)
+    with running(spec, requests) as (engine, log):
+        assert [log.wait(request.request_id).ids for request in requests] == alone
+        compiled = engine.stats()["fast_route"]["compiled"]
+    assert (compiled["failures"], compiled["retraces"]) == (0, 0)
+    assert compiled["steps"] > 3
+
+
+@pytest.mark.parametrize(
+    ("layers", "settings", "route", "compiled", "routes"),
+    [
+        ("FF", {}, "auto", "on", ["exact", "fast"]),
+        ("FF", {"group": "stacked"}, "auto", "off", ["exact"]),
+        ("FF", {"group": "loop"}, "auto", "on", ["exact"]),
+        ("FF", {"batch": 1}, "auto", "on", ["exact"]),
+        ("FF", {}, "exact", "on", ["exact"]),
+        # A layer that can't be stacked, on a device whose table traces.
+        ("LF", {}, "auto", "auto", ["exact"]),
+    ],
+)
+def test_a_lone_row_leaves_the_exact_route_only_where_it_would_be_traced(
+    capsys, layers, settings, route, compiled, routes
+):
+    fast = FastRoute(Strategies(shipped_table("cuda")), compiled_decode=compiled)
+    spec, _ = with_drafts(toy_spec(layers, settings, fast=fast, route=route), noisy([]))
+    answers(replace(spec, trace=TraceSettings(lanes=True)), [a_request("r", PROMPT, NUM_TOKENS)])
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["route"] for line in lines] == routes
 
 
 @pytest.mark.parametrize("layers", LAYOUTS)
