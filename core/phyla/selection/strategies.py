@@ -98,6 +98,9 @@ def _check_product(name: str, facts: ModelFacts, wanted: Wanted, pinned_by: str 
         raise RefusedCombination(f"{asked}: {pinned_by} keeps the checkpoint's own weights. Leave one of them away.")
     if name == "streamed":
         _check_streamed(asked, QmmGeometry(*STREAMED_EXAMPLE, int(facts.quantization.get("bits", 4))))
+        mode = facts.quantization.get("mode", "affine")
+        if mode != "affine":
+            raise UsageError(f"{asked}: it is written for affine numbers, and here are {mode}. Use whole.")
     excluded = "stored" if name == "dense" else "dense"
     if wanted.name == excluded:
         raise RefusedCombination(f"{asked} can't multiply --weights {excluded}. Leave one of them away.")

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import mlx.core as mx
 import numpy as np
 import pytest
 from phyla.backend.strategy import Strategies, shipped_table
@@ -16,8 +17,9 @@ from phyla.model.step import Tap
 from phyla.request import ConstraintSpec, Finished, SamplingParams
 from phyla.testing.constraint import WordList
 from phyla.testing.drafting import ScriptedProvider
-from phyla.testing.engines import a_request, running, toy_spec
+from phyla.testing.engines import TOY_VOCAB, a_request, engine_spec, running, toy_spec
 from phyla.testing.family import random_tokens
+from phyla.testing.toy import toy_binding
 
 LAYOUTS = ["FF", "SF", "RF", "LF", "SRLF"]
 PROMPT = [5, 9, 7, 5, 9]
@@ -137,6 +139,32 @@ def test_traced_windows_pass_the_ends_of_rings_and_of_bays():
         compiled = engine.stats()["fast_route"]["compiled"]
     assert (compiled["failures"], compiled["retraces"]) == (0, 0)
     assert compiled["steps"] > 3
+
+
+def test_a_window_that_cannot_be_traced_is_verified_all_the_same():
+    def bind():
+        made = toy_binding("SF", vocab_size=TOY_VOCAB)
+        layer = made.layer
+
+        def fails(index, hidden, step, states):
+            # The second layer's: the first has appended by then.
+            if index == 1 and step.width > 1 and isinstance(step.offsets, mx.array):
+                raise RuntimeError("no kernel for that")
+            return layer(index, hidden, step, states)
+
+        made.layer = fails
+        return made
+
+    request = a_request("r", PROMPT, NUM_TOKENS)
+    plain = toy_spec("SF")
+    [alone] = answers(plain, [request])
+    fast = FastRoute(Strategies(shipped_table("cpu")), compiled_decode="on")
+    broken = engine_spec(plain.facts, bind, plain.tokenizer, fast=fast)
+    spec, _ = with_drafts(broken, noisy(wholes([request], [alone])))
+    with running(spec, [request]) as (engine, log):
+        assert log.wait("r").ids == alone.ids
+        compiled = engine.stats()["fast_route"]["compiled"]
+    assert (compiled["failures"], compiled["failure"]) == (1, "RuntimeError: no kernel for that")
 
 
 @pytest.mark.parametrize(

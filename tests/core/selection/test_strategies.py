@@ -19,7 +19,7 @@ from phyla.selection import SelectionSettings, select
 from phyla.settings import Settings, load_settings
 from phyla.testing.toy import ToyFamily
 
-from tests.core.selection.conftest import TOY, Declaring, scheme, shelf
+from tests.core.selection.conftest import TOY, Declaring, ShelfCheckpoint, scheme, shelf
 from tests.core.selection.test_plan import QUANTISED
 
 
@@ -102,12 +102,50 @@ def test_no_fused_kernel_caps_scores(backend: BackendFacts) -> None:
     assert select("toy", manager, filled(strategy="attention=grouped"), backend).strategies.forced
 
 
+@pytest.mark.parametrize(
+    ("reference", "strategy", "instead"),
+    [
+        ("toy", "attention=ragged", "grouped"),
+        ("toy", "matmul=streamed", "whole"),
+        ("packed", "qmm=streamed", "whole"),
+    ],
+)
 def test_a_cuda_kernel_is_refused_where_there_is_no_such_device(
-    manager: PluginManager, backend: BackendFacts, monkeypatch: pytest.MonkeyPatch
+    packed: PluginManager,
+    backend: BackendFacts,
+    monkeypatch: pytest.MonkeyPatch,
+    reference: str,
+    strategy: str,
+    instead: str,
 ) -> None:
     monkeypatch.setattr(mx.cuda, "is_available", lambda: False)
-    with pytest.raises(UsageError, match="a CUDA kernel, and there is no such device here. Use grouped"):
-        select("toy", manager, filled(strategy="attention=ragged"), backend)
+    with pytest.raises(UsageError, match=f"a CUDA kernel, and there is no such device here. Use {instead}"):
+        select(reference, packed, filled(strategy=strategy), backend)
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"bits": 4, "group_size": 64}, None),
+        ({"bits": 8, "group_size": 64}, "written for 4 bits, and here are 8. Use whole"),
+        ({"bits": 4, "group_size": 32, "mode": "mxfp4"}, "written for affine numbers, and here are mxfp4. Use whole"),
+    ],
+)
+def test_weights_that_the_streamed_kernel_does_not_read_are_refused(
+    manager: PluginManager,
+    backend: BackendFacts,
+    monkeypatch: pytest.MonkeyPatch,
+    section: dict[str, Any],
+    message: str | None,
+) -> None:
+    monkeypatch.setattr(mx.cuda, "is_available", lambda: True)
+    checkpoint = ShelfCheckpoint("toy", {**QUANTISED.config, "quantization": section}, QUANTISED.infos)
+    manager.register("second", Declaring(openers=[replace(shelf(packed=checkpoint), name="second shelf")]))
+    if message is None:
+        assert select("packed", manager, filled(strategy="qmm=streamed"), backend).weights == "stored"
+    else:
+        with pytest.raises(UsageError, match=message):
+            select("packed", manager, filled(strategy="qmm=streamed"), backend)
 
 
 def test_a_scheme_that_attends_by_itself_excludes_forced_attention(
