@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from phyla import Claim, Family, Settings, hookimpl
 
-from phyla_minicpm5.shape import is_alike, is_released
+from phyla_minicpm5.shape import is_alike, is_released, odd_keys
 
 if TYPE_CHECKING:
     from phyla import Checkpoint, LoadOptions, ModelBinding, ModelFacts
@@ -28,6 +28,13 @@ class MiniCPM5Family:
         if is_released(config):
             return Claim.EXACT
         return Claim.ALIKE if is_alike(config) else Claim.NONE
+
+    def why_not(self, config: Mapping[str, Any]) -> str | None:
+        """What another kind of llama has that this one hasn't; nothing about what is no llama."""
+        odd = odd_keys(config)
+        if not odd or "model_type" in odd:
+            return None
+        return f"{', '.join(map(repr, odd))} would have to be as in docs/families/minicpm5.md"
 
     def describe(self, checkpoint: Checkpoint) -> ModelFacts:
         from phyla_minicpm5.describe import describe

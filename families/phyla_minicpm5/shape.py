@@ -60,7 +60,17 @@ def is_alike(config: Mapping[str, Any]) -> bool:
     Untied, without biases, on a plain base of 5 million, and with heads that aren't the quotient of hidden size and
     their number.
     """
-    return not _odd_keys(config)
+    return not odd_keys(config)
+
+
+def odd_keys(config: Mapping[str, Any]) -> list[str]:
+    """Keys that another kind of llama would have this way."""
+    odd = [key for key, allowed in FIXED.items() if config.get(key) not in allowed]
+    if not _is_plain_rope(config):
+        odd.append("rope_parameters" if "rope_parameters" in config else "rope_theta")
+    if config.get("rope_scaling") is not None:
+        odd.append("rope_scaling")
+    return odd if _has_heads_of_their_own_size(config) else [*odd, "head_dim"]
 
 
 def shape_of(config: Mapping[str, Any]) -> Shape:
@@ -72,7 +82,7 @@ def shape_of(config: Mapping[str, Any]) -> Shape:
     """
     reader = ConfigReader(config, "MiniCPM5")
     reader.knows(*FIXED, "rope_theta", "rope_parameters", "rope_scaling")
-    for key in _odd_keys(config):
+    for key in odd_keys(config):
         reader.unsupported(
             f"'{key}': {config.get(key)!r} isn't what a MiniCPM5 says there (see docs/families/minicpm5.md). "
             "Leave --family out, and the family that knows this llama runs it."
@@ -92,16 +102,6 @@ def shape_of(config: Mapping[str, Any]) -> Shape:
     )
     reader.finish()
     return shape
-
-
-def _odd_keys(config: Mapping[str, Any]) -> list[str]:
-    """Keys that another kind of llama would have this way."""
-    odd = [key for key, allowed in FIXED.items() if config.get(key) not in allowed]
-    if not _is_plain_rope(config):
-        odd.append("rope_parameters" if "rope_parameters" in config else "rope_theta")
-    if config.get("rope_scaling") is not None:
-        odd.append("rope_scaling")
-    return odd if _has_heads_of_their_own_size(config) else [*odd, "head_dim"]
 
 
 def _has_heads_of_their_own_size(config: Mapping[str, Any]) -> bool:

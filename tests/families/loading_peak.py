@@ -1,4 +1,4 @@
-"""Loads the folders it is given, one after the other, and prints what each took: peak over resident bytes."""
+"""Loads the models it is given, one after the other, and prints what each took: peak over resident bytes."""
 
 import sys
 from pathlib import Path
@@ -15,11 +15,11 @@ from phyla.settings import load_settings  # noqa: E402
 
 manager = discover()
 settings = load_settings(manager.settings_sections())
-for folder in map(Path, sys.argv[1:]):
-    parts = resolve(select(str(folder), manager, settings, detect()), manager, settings)
+for path in map(Path, sys.argv[1:]):
+    parts = resolve(select(str(path), manager, settings, detect()), manager, settings)
     mx.clear_cache()
     before = mx.get_active_memory()
     mx.reset_peak_memory()
     binding = parts.bind()
-    print(folder.name, mx.get_peak_memory() - before, mx.get_active_memory() - before)
+    print(path.name, mx.get_peak_memory() - before, mx.get_active_memory() - before)
     del binding, parts

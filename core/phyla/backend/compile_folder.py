@@ -61,7 +61,16 @@ def _publish(mine: Path, finished: Path, owner_pid: int) -> None:
 
 
 def _remove_stale(store: Path) -> None:
-    newest = max((folder.stat().st_mtime for folder in store.glob("process-*")), default=0.0)
-    for folder in store.glob("process-*"):
-        if folder.stat().st_mtime < newest - STALE_SECONDS:
+    written = {folder: _last_written(folder) for folder in store.glob("process-*")}
+    newest = max(written.values(), default=0.0)
+    for folder, when in written.items():
+        if when < newest - STALE_SECONDS:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _last_written(folder: Path) -> float:
+    """Seconds since the epoch; 0 if the process that it belongs to has just ended and taken it away."""
+    try:
+        return folder.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0

@@ -50,3 +50,9 @@ def test_folders_of_killed_processes_are_removed(tmp_path: Path) -> None:
     os.utime(left, (old, old))
     compile_once(tmp_path)
     assert not left.exists()
+
+
+def test_a_folder_that_goes_away_while_it_is_looked_at_is_nobodys_trouble(tmp_path: Path) -> None:
+    # Listed and not there, as the folder of a process that ends between the two: a link that leads nowhere.
+    (tmp_path / "process-ended").symlink_to(tmp_path / "gone")
+    assert compile_once(tmp_path) == "1 1"

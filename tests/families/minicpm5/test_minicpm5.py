@@ -130,6 +130,8 @@ def test_another_size_is_run_only_where_it_is_asked_for(key):
 def test_other_llamas_are_not_claimed_and_refused_by_the_key(change):
     config = {**RELEASED_CONFIG, **change}
     assert MiniCPM5Family().claim(config) is Claim.NONE
+    why_not = MiniCPM5Family().why_not(config)
+    assert why_not is None if "model_type" in change else repr(next(iter(change))) in why_not
     with pytest.raises(UnsupportedModel, match=next(iter(change))):
         shape_of(config)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,29 @@ from phyla.tokenizer.fast import FastTokenizer
 
 from tests.core.tokenizer import small_tokenizers
 
-HIDDEN, HEADS, KV_HEADS, HEAD_DIM, INTERMEDIATE, LAYERS = 64, 4, 2, 16, 96, 2
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of a llama."""
+
+    hidden: int = 64
+    heads: int = 4
+    kv_heads: int = 2
+    head_dim: int = 16
+    intermediate: int = 96
+    layers: int = 2
+
+
+TINY = Sizes()
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
 
 
-def write_tiny(path: Path, kind: Kind = Kind.Q4_1, *, tied: bool = True, **changes: Any) -> Path:
-    """A llama of two layers with every matrix stored as `kind`; `changes` add or replace metadata, None removes."""
+def write_tiny(path: Path, kind: Kind = Kind.Q4_1, *, tied: bool = True, sizes: Sizes = TINY, **changes: Any) -> Path:
+    """A llama with every matrix stored as `kind`; `changes` add or replace metadata, None removes."""
     writer = gguf.GGUFWriter(path, "llama")
-    for key, value in {**_metadata(), **changes}.items():
+    for key, value in {**_metadata(sizes), **changes}.items():
         _add(writer, key.replace("__", "."), value)
-    for name, array in tiny_tensors(tied).items():
+    for name, array in tiny_tensors(tied, sizes).items():
         matrix_kind = kind if array.ndim == 2 else Kind.F32
         if matrix_kind in (Kind.F32, Kind.F16):
             writer.add_tensor(name, array.astype(np.float32 if matrix_kind == Kind.F32 else np.float16))
@@ -39,7 +53,7 @@ def write_tiny(path: Path, kind: Kind = Kind.Q4_1, *, tied: bool = True, **chang
     return path
 
 
-def tiny_tensors(tied: bool = True) -> dict[str, NDArray[np.float32]]:
+def tiny_tensors(tied: bool = True, sizes: Sizes = TINY) -> dict[str, NDArray[np.float32]]:
     """Seeded weights by GGUF name, query and key rows as GGUF orders them."""
     random = np.random.default_rng(0)
     vocabulary = len(_tokens())
@@ -47,17 +61,27 @@ def tiny_tensors(tied: bool = True) -> dict[str, NDArray[np.float32]]:
     def matrix(rows: int, columns: int) -> NDArray[np.float32]:
         return (random.standard_normal((rows, columns)) * 0.08).astype(np.float32)
 
-    tensors = {"token_embd.weight": matrix(vocabulary, HIDDEN), "output_norm.weight": np.ones(HIDDEN, np.float32)}
+    tensors = {
+        "token_embd.weight": matrix(vocabulary, sizes.hidden),
+        "output_norm.weight": np.ones(sizes.hidden, np.float32),
+    }
     if not tied:
-        tensors["output.weight"] = matrix(vocabulary, HIDDEN)
-    for layer in range(LAYERS):
-        rows = {"attn_q": HEADS * HEAD_DIM, "attn_k": KV_HEADS * HEAD_DIM, "attn_v": KV_HEADS * HEAD_DIM}
-        sizes = {name: (count, HIDDEN) for name, count in rows.items()}
-        sizes |= {"attn_output": (HIDDEN, HEADS * HEAD_DIM), "ffn_down": (HIDDEN, INTERMEDIATE)}
-        sizes |= {"ffn_gate": (INTERMEDIATE, HIDDEN), "ffn_up": (INTERMEDIATE, HIDDEN)}
-        tensors |= {f"blk.{layer}.{name}.weight": matrix(*size) for name, size in sizes.items()}
+        tensors["output.weight"] = matrix(vocabulary, sizes.hidden)
+    for layer in range(sizes.layers):
+        rows = {
+            "attn_q": sizes.heads * sizes.head_dim,
+            "attn_k": sizes.kv_heads * sizes.head_dim,
+            "attn_v": sizes.kv_heads * sizes.head_dim,
+        }
+        shapes = {name: (count, sizes.hidden) for name, count in rows.items()}
+        shapes |= {
+            "attn_output": (sizes.hidden, sizes.heads * sizes.head_dim),
+            "ffn_down": (sizes.hidden, sizes.intermediate),
+        }
+        shapes |= {"ffn_gate": (sizes.intermediate, sizes.hidden), "ffn_up": (sizes.intermediate, sizes.hidden)}
+        tensors |= {f"blk.{layer}.{name}.weight": matrix(*shape) for name, shape in shapes.items()}
         for norm in ("attn_norm", "ffn_norm"):
-            tensors[f"blk.{layer}.{norm}.weight"] = random.uniform(0.5, 1.5, HIDDEN).astype(np.float32)
+            tensors[f"blk.{layer}.{norm}.weight"] = random.uniform(0.5, 1.5, sizes.hidden).astype(np.float32)
     return tensors
 
 
@@ -90,17 +114,17 @@ def _dense(arrays: Mapping[str, mx.array], name: str, section: Mapping[str, Any]
     return mx.dequantize(arrays[name], scales, biases, group_size=own["group_size"], bits=own["bits"])
 
 
-def _metadata() -> dict[str, Any]:
+def _metadata(sizes: Sizes) -> dict[str, Any]:
     tokens = _tokens()
     controls = set(small_tokenizers.SPECIAL)
     model = json.loads(small_tokenizers.byte_level().to_str())["model"]
     return {
         "llama.context_length": 512,
-        "llama.embedding_length": HIDDEN,
-        "llama.feed_forward_length": INTERMEDIATE,
-        "llama.block_count": LAYERS,
-        "llama.attention.head_count": HEADS,
-        "llama.attention.head_count_kv": KV_HEADS,
+        "llama.embedding_length": sizes.hidden,
+        "llama.feed_forward_length": sizes.intermediate,
+        "llama.block_count": sizes.layers,
+        "llama.attention.head_count": sizes.heads,
+        "llama.attention.head_count_kv": sizes.kv_heads,
         "llama.attention.layer_norm_rms_epsilon": 1e-5,
         "llama.rope.freq_base": 10000.0,
         "tokenizer.ggml.model": "gpt2",

@@ -20,7 +20,7 @@ from phyla_gguf.vocabulary import PRE_TOKENIZERS
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.core.tokenizer import small_tokenizers
-from tests.plugins.gguf.gguf_files import HEADS, KV_HEADS, export_float32, tiny_tensors, write_tiny
+from tests.plugins.gguf.gguf_files import TINY, export_float32, tiny_tensors, write_tiny
 
 KINDS = [Kind.F32, Kind.F16, Kind.Q4_0, Kind.Q4_1, Kind.Q8_0]
 QUANTISED = [Kind.Q4_0, Kind.Q4_1, Kind.Q8_0]
@@ -54,7 +54,7 @@ def test_values_are_exactly_those_of_the_gguf_package(tmp_path: Path, kind: Kind
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("name", "exported", "heads"),
-    [("attn_q", "q_proj", HEADS), ("attn_k", "k_proj", KV_HEADS)],
+    [("attn_q", "q_proj", TINY.heads), ("attn_k", "k_proj", TINY.kv_heads)],
 )
 def test_query_and_key_rows_are_put_back_in_order(
     tmp_path: Path, kind: Kind, name: str, exported: str, heads: int
@@ -110,7 +110,7 @@ def test_transformers_reads_the_export_and_its_tokenizer(tmp_path: Path) -> None
     model, report = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]
-    assert model.config.num_key_value_heads == KV_HEADS
+    assert model.config.num_key_value_heads == TINY.kv_heads
     theirs = AutoTokenizer.from_pretrained(folder)
     text = "<|im_start|>user\nDas Wetter in Zürich, 2024?<|im_end|>"
     assert checkpoint.tokenizer().encode(text) == theirs.encode(text, add_special_tokens=False)
