@@ -20,7 +20,7 @@ CONFIGS = {
     "quantised": tiny_config("llama", **WIDE, quantization={"group_size": 64, "bits": 4}, tie_word_embeddings=True),
     "experts": EXPERTS,
 }
-WIDE_GGUF = Sizes(hidden=512, heads=8, head_dim=64, intermediate=1024, layers=4)
+WIDE_GGUF = Sizes(hidden=512, heads=8, head_dim=64, intermediate=1024, layers=8)
 GGUF_KINDS = (Kind.Q4_0, Kind.F16)
 MODELS = [*CONFIGS, *(f"{kind.name}.gguf" for kind in GGUF_KINDS)]
 
