@@ -21,7 +21,7 @@ from phyla.selection.openers import open_checkpoint
 from phyla.selection.proposers import NO_PROPOSER, Proposers, choose_proposer, engine_names, fill_sources
 from phyla.selection.schemes import ChosenSchemes, Schemes, choose_schemes
 from phyla.selection.settings import SelectionSettings
-from phyla.selection.strategies import check_strategies, choose_strategies
+from phyla.selection.strategies import check_dtype, check_strategies, choose_strategies
 from phyla.selection.wanted import QUESTIONS, Wanted, WantedMap, wanted_by_plugin, wanted_of
 from phyla.settings import Settings
 
@@ -186,6 +186,7 @@ class _Selection:
             self._backend,
             chosen_product(strategies, family.facts, batch, None),
         )
+        check_dtype(strategies, numerics.dtype.name)
         return _Decided(
             family,
             schemes,

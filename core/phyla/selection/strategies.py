@@ -112,6 +112,20 @@ def _check_streamed(asked: str, geometry: MatmulGeometry | QmmGeometry) -> None:
         raise UsageError(f"{asked}: {reason}. Use whole.")
 
 
+def check_dtype(strategies: Strategies, dtype: str) -> None:
+    """Refuse a forced strategy that computes in other numbers.
+
+    Raises:
+        UsageError: a kernel isn't written for this dtype.
+    """
+    streamed = next((kind for kind, name in strategies.forced.items() if name == "streamed"), None)
+    if streamed is not None and dtype == "float32":
+        raise UsageError(
+            f"--strategy {streamed}=streamed: it is written for bfloat16 and float16, and the model computes in "
+            "float32. Use whole, or --dtype bfloat16."
+        )
+
+
 def _check_attention(name: str, settings: Settings, facts: ModelFacts, layers: tuple[KVScheme, ...]) -> None:
     asked = f"--strategy attention={name}"
     attending = _attending(facts)

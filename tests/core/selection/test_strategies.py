@@ -124,11 +124,12 @@ def test_a_cuda_kernel_is_refused_where_there_is_no_such_device(
 
 
 @pytest.mark.parametrize(
-    ("section", "message"),
+    ("section", "dtype", "message"),
     [
-        ({"bits": 4, "group_size": 64}, None),
-        ({"bits": 8, "group_size": 64}, "written for 4 bits, and here are 8. Use whole"),
-        ({"bits": 4, "group_size": 32, "mode": "mxfp4"}, "written for affine numbers, and here are mxfp4. Use whole"),
+        ({"bits": 4, "group_size": 64}, "bfloat16", None),
+        ({"bits": 4, "group_size": 64}, "float32", "the model computes in float32. Use whole, or --dtype bfloat16"),
+        ({"bits": 8, "group_size": 64}, "bfloat16", "written for 4 bits, and here are 8. Use whole"),
+        ({"bits": 4, "group_size": 32, "mode": "mxfp4"}, "bfloat16", "for affine numbers, and here are mxfp4"),
     ],
 )
 def test_weights_that_the_streamed_kernel_does_not_read_are_refused(
@@ -136,16 +137,18 @@ def test_weights_that_the_streamed_kernel_does_not_read_are_refused(
     backend: BackendFacts,
     monkeypatch: pytest.MonkeyPatch,
     section: dict[str, Any],
+    dtype: str,
     message: str | None,
 ) -> None:
     monkeypatch.setattr(mx.cuda, "is_available", lambda: True)
     checkpoint = ShelfCheckpoint("toy", {**QUANTISED.config, "quantization": section}, QUANTISED.infos)
     manager.register("second", Declaring(openers=[replace(shelf(packed=checkpoint), name="second shelf")]))
+    asked = filled(strategy="qmm=streamed", dtype=dtype)
     if message is None:
-        assert select("packed", manager, filled(strategy="qmm=streamed"), backend).weights == "stored"
+        assert select("packed", manager, asked, backend).weights == "stored"
     else:
         with pytest.raises(UsageError, match=message):
-            select("packed", manager, filled(strategy="qmm=streamed"), backend)
+            select("packed", manager, asked, backend)
 
 
 def test_a_scheme_that_attends_by_itself_excludes_forced_attention(
