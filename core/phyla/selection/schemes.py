@@ -146,7 +146,7 @@ def _check(layer: LayerSpec, scheme: KVScheme, facts: ModelFacts, backend: Backe
         hint = f" Or keep it to the others: --kv-scheme {','.join(f'{kind}={scheme.identity}' for kind in others)}."
         raise UnsupportedScheme(
             f"KV scheme '{scheme.identity}' can't store layer {layer.index} ({layer.kind}) of {facts.family}: "
-            f"{support.reason}.{hint if others else ' Use --kv-scheme plain.'}"
+            f"{support.reason}.{hint if others else ' Or use --kv-scheme plain.'}"
         )
 
 
