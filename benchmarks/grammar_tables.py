@@ -42,9 +42,9 @@ def overhead(result: Result) -> str:
 def company(result: Result) -> str:
     rows = ["| time between tokens, beside hard schemas against without | p50 | p99 |", "| --- | --- | --- |"]
     for engine, found in result["engines"].items():
-        ratios = (found[f"{name}_ratio"] for name in ("p50", "p99"))
-        cells = (f"{one['mean']}x ({one['interval_95'][0]} to {one['interval_95'][1]})" for one in ratios)
-        rows.append(f"| {engine} | {' | '.join(cells)} |")
+        for kind, ratios in found["ratios"].items():
+            cells = (f"{one['mean']}x ({one['interval_95'][0]} to {one['interval_95'][1]})" for one in ratios.values())
+            rows.append(f"| {engine}, {kind} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
