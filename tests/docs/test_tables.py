@@ -88,6 +88,17 @@ def test_the_checked_in_grammars_reach_their_goals(engine: str) -> None:
     assert decode["overhead_percent"]["interval_95"][1] <= 4
 
 
+def test_checked_in_drafts_of_rows_together_reach_their_goal() -> None:
+    result = json.loads((RESULTS / "scripted_drafter_starter_3.json").read_text("utf-8"))
+    assert result["summary"]["4"]["share_of_gain_alone"]["interval_95"][0] >= 0.8
+
+
+@pytest.mark.parametrize(("task", "goal"), [("copy", 2), ("free", 0.97)])
+def test_the_checked_in_lookup_reaches_its_goals(task: str, goal: float) -> None:
+    result = json.loads((RESULTS / "ngram_starter.json").read_text("utf-8"))
+    assert result["summary"][task]["ratio_interval_95"][0] >= goal
+
+
 def test_the_checked_in_second_turn_reaches_its_goal() -> None:
     result = json.loads((RESULTS / "prefix_starter.json").read_text("utf-8"))
     assert result["summary"]["ratio_interval_95"][0] >= 20
