@@ -36,18 +36,17 @@ def decode_geometry(facts: ModelFacts, rows: int) -> DecodeGeometry:
     return DecodeGeometry(rows, facts.hidden_size, len(facts.layout))
 
 
-def product_geometry(facts: ModelFacts, rows: int) -> MatmulGeometry | QmmGeometry:
-    """Of the products in a step, as one that stands for all."""
-    size = facts.hidden_size
+def product_geometry(facts: ModelFacts, rows: int) -> QmmGeometry | None:
+    """Of the products in a step, as one that stands for all; None where nothing is quantised."""
     if facts.quantization is None:
-        return MatmulGeometry(rows, size, size)
-    return QmmGeometry(rows, size, size, int(facts.quantization.get("bits", 4)))
+        return None
+    return QmmGeometry(rows, facts.hidden_size, facts.hidden_size, int(facts.quantization.get("bits", 4)))
 
 
 def chosen_product(strategies: Strategies, facts: ModelFacts, rows: int, weights: WeightForm | None) -> Chosen:
     """How quantised weights are multiplied, dense ones included while their form is open (None)."""
     geometry = product_geometry(facts, rows)
-    if isinstance(geometry, MatmulGeometry) or weights == "dense":
+    if geometry is None or weights == "dense":
         return Chosen("dense", "the weights aren't quantised in memory")
     names = usable_products(strategies, geometry)
     return strategies.choose(geometry, names if weights is None else names - {"dense"})

@@ -88,4 +88,4 @@ def _packed_kernel() -> Kernel:
 
 
 def _source(name: str) -> str:
-    return files("phyla.nn").joinpath(name).read_text()
+    return "\n".join(files("phyla.nn").joinpath(part).read_text() for part in (name, "streamed_sums.cu"))

@@ -66,10 +66,20 @@ def test_a_models_matrices_are_counted_in_their_own_bits() -> None:
     for name, (outputs, packed) in shapes.items():
         infos[f"{name}.weight"] = TensorInfo(f"{name}.weight", (outputs, packed), "uint32", outputs * packed * 4, "x")
         infos[f"{name}.scales"] = TensorInfo(f"{name}.scales", (outputs, 1), "float16", outputs * 2, "x")
+    infos["embedding.weight"] = TensorInfo("embedding.weight", (999, 64), "float16", 999 * 128, "x")
     infos["norm.weight"] = TensorInfo("norm.weight", (64,), "float16", 128, "x")
     section = {"bits": 4, "group_size": 64, "c": {"bits": 8, "group_size": 64}}
     checkpoint = ShelfCheckpoint("packed", {"quantization": section}, infos)
     assert largest_matrices(checkpoint) == [KernelMatrix(64, 64), KernelMatrix(32, 64), KernelMatrix(16, 64, 8)]
+
+
+def test_a_model_that_is_not_quantised_has_dense_matrices() -> None:
+    infos = {
+        f"{name}.weight": TensorInfo(f"{name}.weight", (outputs, 64), "float16", outputs * 128, "x")
+        for name, outputs in (("a", 32), ("b", 64))
+    }
+    checkpoint = ShelfCheckpoint("dense", {}, infos)
+    assert largest_matrices(checkpoint) == [KernelMatrix(64, 64, None), KernelMatrix(32, 64, None)]
 
 
 def test_without_output_it_is_left_where_plans_look(

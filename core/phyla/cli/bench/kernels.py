@@ -128,7 +128,7 @@ def shape_of(parts: Parts) -> KernelShape:
 
 
 def largest_matrices(checkpoint: Checkpoint) -> list[KernelMatrix]:
-    """Those that hold the most bytes, each in its own form."""
+    """Those that hold the most bytes, each in its own form: quantised ones, or dense ones of a model without."""
     section = parse_quant_section(checkpoint.config)
     infos = checkpoint.tensor_infos()
     held: dict[KernelMatrix, int] = {}
@@ -142,7 +142,8 @@ def largest_matrices(checkpoint: Checkpoint) -> list[KernelMatrix]:
         else:
             matrix = KernelMatrix(info.shape[0], info.shape[1] * 32 // form.bits, form.bits)
         held[matrix] = held.get(matrix, 0) + info.num_bytes
-    return sorted(held, key=held.__getitem__, reverse=True)[:MOST_SHAPES]
+    quantised = [matrix for matrix in held if matrix.bits is not None]
+    return sorted(quantised or held, key=held.__getitem__, reverse=True)[:MOST_SHAPES]
 
 
 def _geometries(shape: KernelShape, runs: KernelRuns) -> Iterator[Geometry]:
