@@ -4,6 +4,9 @@ work of the host's.
 What a step reads and writes goes in and comes out as arrays: ids, positions, where each row's next token goes, and the
 buffers of every layer. Nothing else is captured but the weights, so that a join, a leave or a longer row meets a trace
 that was made before. The step ends at logits; sampling is a dispatch of its own.
+
+A window is traced in two pieces: no step before it hides the host's work, so the device begins with the first layers
+while the host replays the others.
 """
 
 from __future__ import annotations
@@ -16,20 +19,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import mlx.core as mx
 
-from phyla.model.step import StepInput
+from phyla.engine.traced_span import Buffers, LayerSpan, Traced, UnderWay, layers_of, put_back, spans_of
 
 if TYPE_CHECKING:
     from phyla.kv.stacked.bay import Bay
     from phyla.model.binding import LayerStates, ModelBinding
+    from phyla.model.step import StepInput
 
 MOST_SHAPES = 64
 """Traces that are kept; the one that wasn't used for longest makes room."""
-
-Buffers: TypeAlias = "list[list[mx.array]]"
-"""Of each layer of each bay, in their order."""
-
-Traced: TypeAlias = "Callable[[mx.array, mx.array, list[mx.array], Buffers], tuple[mx.array, Buffers]]"
-"""`(ids, offsets, starts of each bay, buffers) -> (logits, buffers)`."""
 
 Compile: TypeAlias = "Callable[[Traced], Traced]"
 
@@ -46,7 +44,8 @@ class CompiledCounts:
     """Different shapes that were traced."""
 
     traces: int = 0
-    """More than `shapes` is a fault: something that changes from step to step was baked in."""
+    """Steps that were traced, in one piece or two. More than `shapes` is a fault: something that changes from step to
+    step was baked in."""
 
     steps: int = 0
     """Replayed, those that traced included."""
@@ -56,16 +55,22 @@ class CompiledCounts:
 
     failure: str | None = None
     too_large: int = 0
-    """Steps that weren't traced since memory for a second copy of their buffers was missing."""
+    """Steps that weren't traced since memory for a second copy of their buffers, and for their logits, was missing."""
 
     @property
     def retraces(self) -> int:
         return max(0, self.traces - self.shapes)
 
 
-def compiled_whole(step: Traced) -> Traced:
+def compiled_whole(piece: Traced) -> Traced:
     """MLX's own compiling, for exactly the shapes of the first call."""
-    return mx.compile(step)
+    return mx.compile(piece)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    span: LayerSpan
+    traced: Traced
 
 
 class CompiledSteps:
@@ -89,8 +94,8 @@ class CompiledSteps:
         self._is_wanted = is_wanted
         self._room_bytes = room_bytes
         self._compile = compile
-        self._traced: OrderedDict[Key, Traced] = OrderedDict()
-        self._under_way: tuple[Sequence[Bay], LayerStates] | None = None
+        self._traced: OrderedDict[Key, list[_Piece]] = OrderedDict()
+        self._under_way: UnderWay | None = None
         self.counts = CompiledCounts()
 
     def takes(self, num_seats: int) -> bool:
@@ -115,102 +120,100 @@ class CompiledSteps:
             return None
         if step.width > 1 and not all(layer.traces_windows for bay in bays for layer in bay.layers):
             return None
-        buffers = [layer.evaluate() for bay in bays for layer in bay.layers]
+        buffers = [layer.evaluate() for layer in layers_of(bays)]
         if not all(buffers):
             return None  # a row's very first token: there is no buffer yet
         # Only what decides shapes: who sits where doesn't.
         key = (step.width, *((bay.seating.num_seats, bay.seating.capacity, bay.seating.room) for bay in bays))
         is_new = key not in self._traced
-        if is_new and not self._has_room(bays):
+        if is_new and not self._has_room(step, bays):
             self.counts = replace(self.counts, too_large=self.counts.too_large + 1)
             return None
+        pieces = self._pieces(key, step.width)
+        under_way = self._under_way = UnderWay(self._binding, bays, states)
         try:
-            return self._replayed(key, step, bays, states, buffers, is_new=is_new)
+            logits = self._replayed(pieces, step, bays, buffers, is_new=is_new)
         except Exception as error:
             self._give_up(bays, buffers, error)
             return None
-
-    def _replayed(
-        self,
-        key: Key,
-        step: StepInput,
-        bays: Sequence[Bay],
-        states: LayerStates,
-        buffers: Buffers,
-        *,
-        is_new: bool,
-    ) -> mx.array:
-        traced = self._function(key)
-        offsets = mx.array(step.offsets, dtype=mx.int32) if isinstance(step.offsets, tuple) else step.offsets
-        starts = [bay.seating.starts for bay in bays]
-        self._under_way = (bays, states)
-        try:
-            # One dtype: another would be another trace.
-            logits, stored = traced(step.ids.astype(mx.int32), offsets, starts, buffers)
         finally:
             self._under_way = None
-            for bay in bays:
-                bay.seating.unfollow()
-        if is_new:
-            # Before anything is given up: what doesn't compile or run shows now, while the old buffers are there.
-            mx.eval(logits, stored)
-        # From here on the old buffers have no owner but the step, which writes into them.
-        _put_back(bays, stored)
-        buffers.clear()
+            # A step counts once, in however many pieces it was traced.
+            self.counts = replace(self.counts, traces=self.counts.traces + under_way.is_traced)
         self.counts = replace(self.counts, steps=self.counts.steps + 1)
         if is_new and self.counts.retraces:
             _log.warning("A decode step of one shape was traced %d times too often.", self.counts.retraces)
         return logits
 
-    def _function(self, key: Key) -> Traced:
+    def _replayed(
+        self,
+        pieces: Sequence[_Piece],
+        step: StepInput,
+        bays: Sequence[Bay],
+        buffers: Buffers,
+        *,
+        is_new: bool,
+    ) -> mx.array:
+        offsets = mx.array(step.offsets, dtype=mx.int32) if isinstance(step.offsets, tuple) else step.offsets
+        # One dtype: another would be another trace.
+        ids, starts = step.ids.astype(mx.int32), [bay.seating.starts for bay in bays]
+        layers = layers_of(bays)
+        held = list(buffers)
+        carried: list[mx.array] = []
+        for piece in pieces:
+            try:
+                carried, stored = piece.traced(ids, offsets, starts, carried, held)
+            finally:
+                for bay in bays:
+                    bay.seating.unfollow()
+            held[piece.span.owned(len(bays))] = stored
+            if is_new:
+                continue
+            # From here on the old buffers have no owner but the step, which writes into them.
+            put_back(layers, held)
+            buffers.clear()
+            if piece is not pieces[-1]:
+                mx.async_eval(carried, stored)  # type: ignore[no-untyped-call]
+        if is_new:
+            # Before anything is given up: what doesn't compile or run shows now, while the old buffers are there.
+            mx.eval(carried, held)
+            put_back(layers, held)
+            buffers.clear()
+        [logits] = carried
+        return logits
+
+    def _pieces(self, key: Key, width: int) -> list[_Piece]:
         if key in self._traced:
             self._traced.move_to_end(key)
             return self._traced[key]
         if len(self._traced) == MOST_SHAPES:
             self._traced.popitem(last=False)
-        self._traced[key] = self._compile(self._step)
+        self._traced[key] = [
+            _Piece(span, self._compile(self._traced_over(span))) for span in spans_of(self._binding.facts.layout, width)
+        ]
         self.counts = replace(self.counts, shapes=self.counts.shapes + 1)
         return self._traced[key]
 
-    def _step(
-        self, ids: mx.array, offsets: mx.array, starts: list[mx.array], buffers: Buffers
-    ) -> tuple[mx.array, Buffers]:
-        """What is traced. Runs only then; afterwards the bays are as they were, but for what `_replayed` puts back."""
-        assert self._under_way is not None, "a step is traced when it is first run"
-        bays, states = self._under_way
-        self.counts = replace(self.counts, traces=self.counts.traces + 1)
-        for bay, start in zip(bays, starts, strict=True):
-            bay.seating.follow(start)
-        _put_back(bays, buffers)
-        # Every seat steps with all its positions: which are dead or padding changes from step to step and mustn't be
-        # baked in. What they store lies behind their row's end.
-        num_rows, width = ids.shape
-        step = StepInput(
-            ids=ids,
-            num_real=(width,) * num_rows,
-            offsets=offsets,
-            route="fast",
-            wanted=None if width == 1 else mx.arange(num_rows * width, dtype=mx.int32),
-        )
-        hidden = self._binding.forward(step, states).hidden
-        logits = self._binding.logits_of(hidden, "fast")[0]
-        return logits, [layer.evaluate() for bay in bays for layer in bay.layers]
+    def _traced_over(self, span: LayerSpan) -> Traced:
+        def run(
+            ids: mx.array, offsets: mx.array, starts: list[mx.array], carried: list[mx.array], buffers: Buffers
+        ) -> tuple[list[mx.array], Buffers]:
+            assert self._under_way is not None, "a step is traced when it is first run"
+            return self._under_way.trace(span, ids, offsets, starts, carried, buffers)
 
-    def _has_room(self, bays: Sequence[Bay]) -> bool:
-        return mx.get_active_memory() + sum(bay.owned_bytes for bay in bays) <= self._room_bytes
+        return run
+
+    def _has_room(self, step: StepInput, bays: Sequence[Bay]) -> bool:
+        """For a second copy of the buffers, and logits of every position of every seat."""
+        logits = step.ids.size * self._binding.facts.vocab_size * self._binding.embed(step).dtype.size
+        return mx.get_active_memory() + sum(bay.owned_bytes for bay in bays) + logits <= self._room_bytes
 
     def _give_up(self, bays: Sequence[Bay], buffers: Buffers, error: Exception) -> None:
         if not buffers:
             # The step was under way with buffers that it owned: there is nothing to go back to.
             raise error
-        _put_back(bays, buffers)
+        put_back(layers_of(bays), buffers)
         self._traced.clear()
         reason = f"{type(error).__name__}: {error}"
         self.counts = replace(self.counts, failures=self.counts.failures + 1, failure=reason[:500])
         _log.warning("A decode step couldn't be compiled and is built anew from now on: %s", reason)
-
-
-def _put_back(bays: Sequence[Bay], buffers: Buffers) -> None:
-    layers = [layer for bay in bays for layer in bay.layers]
-    for layer, held in zip(layers, buffers, strict=True):
-        layer.replace(held)

@@ -42,13 +42,29 @@ class Forward(Protocol):
         """Run the layers that are left on the fast route."""
         ...
 
+    @property
+    def carried(self) -> list[mx.array]:
+        """All that the layers that are left need from those that ran, but for what is in the states."""
+        ...
+
+    def resume(self, num_layers: int, carried: Sequence[mx.array]) -> None:
+        """Go on behind the first layers, which ran elsewhere: in another forward, begun with the same step.
+
+        Args:
+            num_layers: that ran there.
+            carried: what that forward said then.
+        """
+        ...
+
 
 class ModelBinding(ABC):
     """What a family's `bind` returns. Lives on the engine thread.
 
     A family gives `embed`, `layer` and `head`; `start` loops over the layers, records taps and cuts spans.
     Hidden rows are matrices, (B*L, E), so that each projection runs once over all tokens of the step and is one
-    operation: with an axis in front, MLX takes it off and puts it back around every product.
+    operation: with an axis in front, MLX takes it off and puts it back around every product. Nothing else goes from
+    layer to layer, since steps may be traced in pieces; a family whose layers share more overrides `start`, and its
+    `Forward` carries that.
     """
 
     def __init__(self, facts: ModelFacts) -> None:
@@ -129,6 +145,14 @@ class LayerwiseForward:
     def leave_exact_route(self) -> None:
         if self._step.route == "exact":
             self._step = replace(self._step, route="fast")
+
+    @property
+    def carried(self) -> list[mx.array]:
+        return [self._hidden]
+
+    def resume(self, num_layers: int, carried: Sequence[mx.array]) -> None:
+        [self._hidden] = carried
+        self._next_layer = num_layers
 
     def advance(self, num_layers: int) -> list[mx.array]:
         layout = self._binding.facts.layout

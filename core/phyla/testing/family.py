@@ -151,6 +151,7 @@ class FamilyContract:
         whole = Stepper(binding).step([tokens])
         in_spans = Stepper(binding).step([tokens], span=1)
         assert mx.array_equal(whole, in_spans)
+        assert mx.array_equal(whole, Stepper(binding).step([tokens], span=1, resumes=True))
 
     def test_the_fast_route_equals_the_exact_one(
         self, binding: ModelBinding, facts: ModelFacts, tokens: list[int]

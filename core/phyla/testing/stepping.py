@@ -82,6 +82,7 @@ class Stepper:
         *,
         width: int | None = None,
         span: int | None = None,
+        resumes: bool = False,
     ) -> mx.array:
         """Run one step, evaluated.
 
@@ -90,6 +91,7 @@ class Stepper:
             route: of the step.
             width: pad to this many positions instead of the longest row's.
             span: evaluate after every so many layers; None only at the end.
+            resumes: each span in a forward of its own, which goes on with what the one before carried.
 
         Returns:
             (B, V): logits at each row's last token.
@@ -97,8 +99,14 @@ class Stepper:
         step = self._input(tokens, route, max(map(len, tokens)) if width is None else width)
         forward = self.binding.start(step, self.group.states())
         num_layers = len(self.binding.facts.layout)
+        num_done = 0
         while not forward.done:
             mx.eval(forward.advance(num_layers if span is None else span))
+            num_done += num_layers if span is None else span
+            if resumes and not forward.done:
+                carried = forward.carried
+                forward = self.binding.start(step, self.group.states())
+                forward.resume(num_done, carried)
         for row, own in zip(self.group.rows, tokens, strict=True):
             row.record(own)
         logits = self.binding.head(forward.output.hidden)[0]

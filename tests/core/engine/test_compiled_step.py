@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import mlx.core as mx
@@ -15,11 +15,14 @@ from phyla.engine.engine import EngineSpec
 from phyla.engine.fast_route import FastRoute
 from phyla.engine.forwarding import check_can_compile
 from phyla.errors import UsageError
-from phyla.kv.group import LoopGroup
+from phyla.kv.group import Group, LoopGroup
+from phyla.kv.layer_spec import FULL, LayerSpec, Layout, Plane
+from phyla.kv.mask import Causal
 from phyla.kv.row_state import RowState
 from phyla.kv.stacked.group import StackedGroup
-from phyla.model.binding import ModelBinding
+from phyla.model.binding import LayerStates, ModelBinding
 from phyla.model.step import StepInput
+from phyla.nn.attention import merge_heads
 from phyla.request import SamplingParams
 from phyla.testing.close import assert_close
 from phyla.testing.engines import a_request, running, toy_spec
@@ -66,7 +69,7 @@ class Stepping:
         ids = random_tokens(num_prompt, 256, seed=num_prompt)
         step = StepInput(mx.array([ids], dtype=mx.int32), (num_prompt,), (0,), route="fast")
         hidden = self.binding.forward(step, alone.states()).hidden
-        mx.eval(hidden, [array for layer in alone.states() for array in layer.evaluate()])
+        mx.eval(hidden, stored(alone, layout))
         state.record(ids)
         alone.stand(state)
         self.group.seat(state)
@@ -85,12 +88,26 @@ class Stepping:
             offsets = tuple(held for bay in self.group.bays for held in bay.num_tokens)
             ids = mx.array([[0 if row is None else row.tokens[-1]] for row in here], dtype=mx.int32)
             logits = self._logits(StepInput(ids, counts, offsets, route="fast"))
-            mx.eval(logits, [array for layer in self.group.states() for array in layer.evaluate()])
+            mx.eval(logits, stored(self.group, self.binding.facts.layout))
             self.group.advance(counts)
             self.logits.append(logits[mx.array([place for place, row in enumerate(here) if row is not None])])
             for place, row in enumerate(here):
                 if row is not None:
                     row.tokens.append(int(np.array(mx.argmax(logits[place]))))
+
+    def window(self, width: int) -> mx.array:
+        """Verify a window of a full bay, all of which is kept; logits of all its positions."""
+        self.group.prepare(width)
+        counts = (width,) * len(self.group.seats)
+        offsets = tuple(held for bay in self.group.bays for held in bay.num_tokens)
+        ids = mx.array([random_tokens(width, 256, seed=offset) for offset in offsets], dtype=mx.int32)
+        self.group.open_window(counts)
+        wanted = mx.arange(ids.size, dtype=mx.int32)
+        logits = self._logits(StepInput(ids, counts, offsets, route="fast", wanted=wanted))
+        mx.eval(logits, stored(self.group, self.binding.facts.layout))
+        self.group.advance(counts)
+        self.group.keep(counts)
+        return logits
 
     def _logits(self, step: StepInput) -> mx.array:
         if self.steps is not None:
@@ -99,6 +116,11 @@ class Stepping:
                 return traced
         hidden = self.binding.forward(step, self.group.states()).hidden
         return self.binding.logits_of(hidden, "fast")[0]
+
+
+def stored(group: Group, layout: Layout) -> list[mx.array]:
+    states = zip(group.states(), layout, strict=True)
+    return [array for state, layer in states if layer.owns_state for array in state.evaluate()]
 
 
 def tracing(binding: ModelBinding, **changes: Any) -> CompiledSteps:
@@ -172,6 +194,106 @@ def test_a_replayed_step_writes_into_the_buffers_it_was_given(binding: ModelBind
     assert mx.get_peak_memory() - before < full // 4
 
 
+class Borrowing(ModelBinding):
+    """Two layers: the second has no storage and reads the first one's."""
+
+    def __init__(self) -> None:
+        first = LayerSpec(0, FULL, (Plane("keys", 2, 16), Plane("values", 2, 16)), scale=0.25, num_query_heads=2)
+        super().__init__(replace(toy_binding("FF").facts, layout=(first, replace(first, index=1, source=0))))
+        self._rows = mx.random.normal((512, 32), key=mx.random.key(3))
+
+    def embed(self, step: StepInput) -> mx.array:
+        return self._rows[step.ids.reshape(-1)]
+
+    def layer(self, index: int, hidden: mx.array, step: StepInput, states: LayerStates) -> mx.array:
+        heads = mx.sin(hidden).reshape(step.num_rows, step.width, 2, 16).transpose(0, 2, 1, 3)
+        if index == 0:
+            states[0].append(heads, heads, step.num_real)
+        attended = states[index].attend(heads, Causal(), step.num_real)
+        return hidden + merge_heads(attended)
+
+    def head(self, hidden: mx.array) -> mx.array:
+        return hidden @ self._rows.T
+
+
+@pytest.mark.parametrize("make", [lambda: toy_binding("FSFFS"), Borrowing])
+def test_a_window_in_two_pieces_gives_what_one_that_is_built_anew_gives(make: Callable[[], ModelBinding]) -> None:
+    binding = make()
+    traced, anew = Stepping(binding, tracing(binding)), Stepping(binding)
+    for length in (5, 218):
+        traced.join(length)
+        anew.join(length)
+        for width in (4, 8, 4):
+            assert_close(traced.window(width), anew.window(width), atol=2e-5, why="float32, fused kernels")
+    assert traced.steps is not None
+    # Of one row and of two in bays of their own, in two widths: two pieces are one trace.
+    assert traced.steps.counts == CompiledCounts(shapes=4, traces=4, steps=6)
+
+
+def test_a_window_writes_into_the_buffers_it_was_given() -> None:
+    binding = toy_binding("FSFF")
+    run = Stepping(binding, tracing(binding))
+    run.join(40)
+    run.window(4)
+    before = addresses(run)
+    run.window(4)
+    # Keys and values of no layer are copied, whichever piece it is in.
+    assert addresses(run) == before
+
+
+def addresses(run: Stepping) -> list[int]:
+    planes = stored(run.group, run.binding.facts.layout)
+    return [np.asarray(plane).__array_interface__["data"][0] for plane in planes]
+
+
+def test_the_front_of_a_window_is_under_way_before_the_rest_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def noting(piece: Any) -> Any:
+        compiled = mx.compile(piece)
+
+        def run(*arrays: Any) -> Any:
+            seen.append("rest" if arrays[3] else "front")
+            return compiled(*arrays)
+
+        return run
+
+    dispatch = mx.async_eval
+
+    def noted(*arrays: Any) -> None:
+        seen.append("dispatch")
+        dispatch(*arrays)  # type: ignore[no-untyped-call]
+
+    monkeypatch.setattr(mx, "async_eval", noted)
+    binding = toy_binding("FF")
+    run = Stepping(binding, tracing(binding, compile=noting))
+    run.join(5)
+    seen.clear()
+    run.window(4)
+    run.window(4)
+    # A shape's first window may yet have to be built anew from the old buffers.
+    assert seen == ["front", "rest", "front", "dispatch", "rest"]
+
+
+def test_a_window_that_fails_once_its_front_is_under_way_fails() -> None:
+    def breaking(piece: Any) -> Any:
+        calls = iter(range(9))
+
+        def run(*arrays: Any) -> Any:
+            if arrays[3] and next(calls):
+                raise MemoryError("no memory for the rest")
+            return piece(*arrays)
+
+        return run
+
+    binding = toy_binding("FF")
+    run = Stepping(binding, tracing(binding, compile=breaking))
+    run.join(5)
+    run.window(4)
+    with pytest.raises(MemoryError, match="for the rest"):
+        run.window(4)
+
+
 @pytest.fixture
 def failing() -> Callable[[int], ModelBinding]:
     """A model whose traced step fails at a layer."""
@@ -230,6 +352,20 @@ def test_without_room_for_a_second_copy_nothing_is_traced(binding: ModelBinding)
     run.step(3)
     assert run.steps is not None
     assert run.steps.counts == CompiledCounts(too_large=3)
+
+
+def test_room_is_wanted_for_the_logits_of_every_position() -> None:
+    binding = toy_binding("FF", vocab_size=65536, hidden_size=16)
+    run = Stepping(binding, tracing(binding))
+    run.join(5)
+    logits = 32 * 65536 * 4
+    run.group.prepare(32)
+    mx.synchronize()
+    room = mx.get_active_memory() + run.group.owned_bytes + logits
+    for missing, is_traced in ((logits // 2, False), (-logits // 2, True)):
+        run.steps = tracing(binding, room_bytes=room - missing)
+        run.window(32)
+        assert (run.steps.counts.steps == 1, run.steps.counts.too_large == 0) == (is_traced, is_traced)
 
 
 def fast_route(compiled: Any, force: str = "auto") -> FastRoute:
