@@ -12,6 +12,7 @@ static _Atomic uint64_t list;
 static _Atomic int num_done;
 static _Atomic int num_sleeping;
 static _Atomic uint32_t wakeups;
+static _Atomic int caller_core = -1;
 static atomic_flag is_taken = ATOMIC_FLAG_INIT;
 static job_type run;
 static const void *work;
@@ -43,8 +44,29 @@ static int work_off(void) {
     return num_run;
 }
 
+static int has_unclaimed(void) {
+    uint64_t state = atomic_load(&list);
+    return claimed(state) < num_jobs(state);
+}
+
+/* Leave the caller's core, if that is where this thread is. Linux wakes a thread where it slept, and takes one from a
+ * crowded core only where another core idles: beside a thread of the lowest priority, which a core with nothing better
+ * runs all the time, caller and worker took turns on one core for a whole step. */
+static void step_aside(void) {
+    int core = atomic_load(&caller_core);
+    if (core < 0 || sched_getcpu() != core) return;
+    cpu_set_t allowed, others;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+    others = allowed;
+    CPU_CLR(core, &others);
+    /* Moves at once. Nobody is bound to a core for longer than that. */
+    if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof others, &others) == 0)
+        sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
 static void *worker(void *unused) {
     for (int spins = 0;; spins++) {
+        if (has_unclaimed()) step_aside();
         if (work_off() > 0) spins = 0;
         if (spins < SPINS_BEFORE_SLEEP) {
             pause_briefly();
@@ -53,8 +75,7 @@ static void *worker(void *unused) {
         uint32_t seen = atomic_load(&wakeups);
         atomic_fetch_add(&num_sleeping, 1);
         /* Looked at again after saying so: a caller either sees the sleeper or is seen here. */
-        uint64_t state = atomic_load(&list);
-        if (claimed(state) >= num_jobs(state)) syscall(SYS_futex, &wakeups, FUTEX_WAIT_PRIVATE, seen, 0, 0, 0);
+        if (!has_unclaimed()) syscall(SYS_futex, &wakeups, FUTEX_WAIT_PRIVATE, seen, 0, 0, 0);
         atomic_fetch_sub(&num_sleeping, 1);
         spins = 0;
     }
@@ -70,6 +91,7 @@ static void run_jobs(job_type new_run, const void *new_work, int count) {
     run = new_run;
     work = new_work;
     atomic_store(&num_done, 0);
+    atomic_store(&caller_core, sched_getcpu());
     uint64_t number = (atomic_load(&list) >> 32) + 1;
     atomic_store(&list, number << 32 | (uint64_t)count << 16);
     if (atomic_load(&num_sleeping) > 0) {
