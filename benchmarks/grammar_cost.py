@@ -37,8 +37,8 @@ NUM_GAPS = 600
 """Between the tokens of a pair's streams, at least, alone and beside each kind of hard schema."""
 
 NUM_STREAMED = 200
-PHASE_SECONDS = 2.0
-"""Of hard schemas one after another, then of none."""
+PHASE_SECONDS = 8.0
+"""Of hard schemas one after another, at least; then of none."""
 
 ALONE = "alone"
 HARD_FOR = {"listed": ENGINES, "divided": ("llguidance",)}
@@ -221,12 +221,14 @@ class HardSchemas:
         self._thread.join()
 
     def _send(self) -> None:
+        seconds = PHASE_SECONDS
         for name in itertools.cycle(self.kinds):
-            if self._is_closed.wait(PHASE_SECONDS):
+            # As much time alone as beside them: one that is under way is waited for, which may take longer.
+            if self._is_closed.wait(seconds):
                 return
             self.phase = Phase(name)
-            until = time.perf_counter() + PHASE_SECONDS
-            while time.perf_counter() < until:
+            begun = time.perf_counter()
+            while (seconds := time.perf_counter() - begun) < PHASE_SECONDS:
                 self.num_sent += 1
                 source = self.kinds[name].replace("ANOTHER", str(self.num_sent), 1)
                 with suppress(ConstraintError):
