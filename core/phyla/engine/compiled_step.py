@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import mlx.core as mx
 
-from phyla.engine.traced_span import Buffers, LayerSpan, Traced, UnderWay, layers_of, put_back, spans_of
+from phyla.engine.traced_span import Buffers, LayerSpan, Traced, UnderWay, layers_of, put_in, spans_of
 
 if TYPE_CHECKING:
     from phyla.kv.stacked.bay import Bay
@@ -118,28 +118,30 @@ class CompiledSteps:
             return None
         if step.taps or step.overlay is not None or step.positions is not None:
             return None
-        if step.width > 1 and not all(layer.traces_windows for bay in bays for layer in bay.layers):
-            return None
-        buffers = [layer.evaluate() for layer in layers_of(bays)]
+        layers = layers_of(bays)
+        buffers = [layer.evaluate() for layer in layers]
         if not all(buffers):
             return None  # a row's very first token: there is no buffer yet
         # Only what decides shapes: who sits where doesn't.
         key = (step.width, *((bay.seating.num_seats, bay.seating.capacity, bay.seating.room) for bay in bays))
         is_new = key not in self._traced
+        if is_new and step.width > 1 and not all(layer.traces_windows for layer in layers):
+            return None
         if is_new and not self._has_room(step, bays):
             self.counts = replace(self.counts, too_large=self.counts.too_large + 1)
             return None
         pieces = self._pieces(key, step.width)
-        under_way = self._under_way = UnderWay(self._binding, bays, states)
+        under_way = self._under_way = UnderWay(self._binding, bays, layers, states)
         try:
-            logits = self._replayed(pieces, step, bays, buffers, is_new=is_new)
+            logits = self._replayed(pieces, step, under_way, buffers, is_new=is_new)
         except Exception as error:
-            self._give_up(bays, buffers, error)
+            self._give_up(buffers, error)
             return None
         finally:
             self._under_way = None
-            # A step counts once, in however many pieces it was traced.
-            self.counts = replace(self.counts, traces=self.counts.traces + under_way.is_traced)
+            if under_way.is_traced:
+                # Once, in however many pieces.
+                self.counts = replace(self.counts, traces=self.counts.traces + 1)
         self.counts = replace(self.counts, steps=self.counts.steps + 1)
         if is_new and self.counts.retraces:
             _log.warning("A decode step of one shape was traced %d times too often.", self.counts.retraces)
@@ -149,35 +151,32 @@ class CompiledSteps:
         self,
         pieces: Sequence[_Piece],
         step: StepInput,
-        bays: Sequence[Bay],
+        under_way: UnderWay,
         buffers: Buffers,
         *,
         is_new: bool,
     ) -> mx.array:
+        bays, layers = under_way.bays, under_way.layers
         offsets = mx.array(step.offsets, dtype=mx.int32) if isinstance(step.offsets, tuple) else step.offsets
         # One dtype: another would be another trace.
         ids, starts = step.ids.astype(mx.int32), [bay.seating.starts for bay in bays]
-        layers = layers_of(bays)
         held = list(buffers)
         carried: list[mx.array] = []
         for piece in pieces:
-            try:
-                carried, stored = piece.traced(ids, offsets, starts, carried, held)
-            finally:
-                for bay in bays:
-                    bay.seating.unfollow()
-            held[piece.span.owned(len(bays))] = stored
+            carried, stored = piece.traced(ids, offsets, starts, carried, held)
+            owned = piece.span.owned(len(bays))
+            held[owned] = stored
             if is_new:
                 continue
             # From here on the old buffers have no owner but the step, which writes into them.
-            put_back(layers, held)
+            put_in(layers[owned], stored)
             buffers.clear()
             if piece is not pieces[-1]:
                 mx.async_eval(carried, stored)  # type: ignore[no-untyped-call]
         if is_new:
             # Before anything is given up: what doesn't compile or run shows now, while the old buffers are there.
             mx.eval(carried, held)
-            put_back(layers, held)
+            put_in(layers, held)
             buffers.clear()
         [logits] = carried
         return logits
@@ -208,11 +207,10 @@ class CompiledSteps:
         logits = step.ids.size * self._binding.facts.vocab_size * self._binding.embed(step).dtype.size
         return mx.get_active_memory() + sum(bay.owned_bytes for bay in bays) + logits <= self._room_bytes
 
-    def _give_up(self, bays: Sequence[Bay], buffers: Buffers, error: Exception) -> None:
+    def _give_up(self, buffers: Buffers, error: Exception) -> None:
         if not buffers:
             # The step was under way with buffers that it owned: there is nothing to go back to.
             raise error
-        put_back(layers_of(bays), buffers)
         self._traced.clear()
         reason = f"{type(error).__name__}: {error}"
         self.counts = replace(self.counts, failures=self.counts.failures + 1, failure=reason[:500])

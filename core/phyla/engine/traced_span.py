@@ -67,6 +67,9 @@ class UnderWay:
 
     binding: ModelBinding
     bays: Sequence[Bay]
+    layers: Sequence[StackedState]
+    """Those of the bays that own buffers, as `layers_of` gives them."""
+
     states: LayerStates
     is_traced: bool = False
 
@@ -79,13 +82,23 @@ class UnderWay:
         carried: Sequence[mx.array],
         buffers: Buffers,
     ) -> tuple[list[mx.array], Buffers]:
-        """See `Traced`. Leaves arrays without numbers in the bays: whoever replays ends that."""
+        """See `Traced`. Runs only when a piece is traced, and leaves the bays as they were."""
         self.is_traced = True
+        before = [layer.evaluate() for layer in self.layers]
         for bay, start in zip(self.bays, starts, strict=True):
             bay.seating.follow(start)
-        layers = layers_of(self.bays)
         # All of them: a layer may read what one of another piece stores.
-        put_back(layers, buffers)
+        put_in(self.layers, buffers)
+        try:
+            return self._run(span, ids, offsets, carried)
+        finally:
+            put_in(self.layers, before)
+            for bay in self.bays:
+                bay.seating.unfollow()
+
+    def _run(
+        self, span: LayerSpan, ids: mx.array, offsets: mx.array, carried: Sequence[mx.array]
+    ) -> tuple[list[mx.array], Buffers]:
         # Every seat steps with all its positions: which are dead or padding changes from step to step and mustn't be
         # baked in. What they store lies behind their row's end.
         num_rows, width = ids.shape
@@ -100,7 +113,7 @@ class UnderWay:
         if span.start:
             forward.resume(span.start, carried)
         forward.advance(span.stop - span.start)
-        stored = [layer.evaluate() for layer in layers[span.owned(len(self.bays))]]
+        stored = [layer.evaluate() for layer in self.layers[span.owned(len(self.bays))]]
         if not forward.done:
             return forward.carried, stored
         return [self.binding.logits_of(forward.output.hidden, "fast")[0]], stored
@@ -111,6 +124,7 @@ def layers_of(bays: Sequence[Bay]) -> list[StackedState]:
     return [layer for together in zip(*(bay.layers for bay in bays), strict=True) for layer in together]
 
 
-def put_back(layers: Sequence[StackedState], buffers: Buffers) -> None:
+def put_in(layers: Sequence[StackedState], buffers: Buffers) -> None:
+    """Let layers go on with these."""
     for layer, held in zip(layers, buffers, strict=True):
         layer.replace(held)
