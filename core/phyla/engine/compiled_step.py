@@ -5,8 +5,8 @@ What a step reads and writes goes in and comes out as arrays: ids, positions, wh
 buffers of every layer. Nothing else is captured but the weights, so that a join, a leave or a longer row meets a trace
 that was made before. The step ends at logits; sampling is a dispatch of its own.
 
-A window is traced in two pieces: no step before it hides the host's work, so the device begins with the first layers
-while the host replays the others.
+A step that the device waits for, with none before it to hide the host's work, is traced in two pieces: the device
+begins with the first layers while the host replays the others.
 """
 
 from __future__ import annotations
@@ -102,17 +102,20 @@ class CompiledSteps:
         """Whether a step of so many seats is traced, if nothing about it is in the way."""
         return not self.counts.failures and self._is_wanted(num_seats)
 
-    def run(self, step: StepInput, bays: Sequence[Bay], states: LayerStates) -> mx.array | None:
+    def run(
+        self, step: StepInput, bays: Sequence[Bay], states: LayerStates, *, is_awaited: bool = False
+    ) -> mx.array | None:
         """Build a step or a window; nothing has changed if it isn't done here.
 
         Args:
             step: as the eager step would take it.
             bays: where the rows sit; none: nothing to trace over.
             states: of the layers, over those bays.
+            is_awaited: the device has nothing else to do meanwhile: it should begin before all is built.
 
         Returns:
             (B * L, V) logits of all positions, whatever the step wants, or None: compute it eagerly. A shape's first
-            step is evaluated, later ones aren't.
+            step is evaluated; of later ones that are awaited the first layers are under way.
         """
         if not bays or not self.takes(step.num_rows):
             return None
@@ -123,14 +126,18 @@ class CompiledSteps:
         if not all(buffers):
             return None  # a row's very first token: there is no buffer yet
         # Only what decides shapes: who sits where doesn't.
-        key = (step.width, *((bay.seating.num_seats, bay.seating.capacity, bay.seating.room) for bay in bays))
+        key = (
+            is_awaited,
+            step.width,
+            *((bay.seating.num_seats, bay.seating.capacity, bay.seating.room) for bay in bays),
+        )
         is_new = key not in self._traced
         if is_new and step.width > 1 and not all(layer.traces_windows for layer in layers):
             return None
         if is_new and not self._has_room(step, bays):
             self.counts = replace(self.counts, too_large=self.counts.too_large + 1)
             return None
-        pieces = self._pieces(key, step.width)
+        pieces = self._pieces(key, is_awaited=is_awaited)
         under_way = self._under_way = UnderWay(self._binding, bays, layers, states)
         try:
             logits = self._replayed(pieces, step, under_way, buffers, is_new=is_new)
@@ -181,15 +188,14 @@ class CompiledSteps:
         [logits] = carried
         return logits
 
-    def _pieces(self, key: Key, width: int) -> list[_Piece]:
+    def _pieces(self, key: Key, *, is_awaited: bool) -> list[_Piece]:
         if key in self._traced:
             self._traced.move_to_end(key)
             return self._traced[key]
         if len(self._traced) == MOST_SHAPES:
             self._traced.popitem(last=False)
-        self._traced[key] = [
-            _Piece(span, self._compile(self._traced_over(span))) for span in spans_of(self._binding.facts.layout, width)
-        ]
+        spans = spans_of(self._binding.facts.layout, is_awaited=is_awaited)
+        self._traced[key] = [_Piece(span, self._compile(self._traced_over(span))) for span in spans]
         self.counts = replace(self.counts, shapes=self.counts.shapes + 1)
         return self._traced[key]
 

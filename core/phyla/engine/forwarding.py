@@ -81,18 +81,24 @@ class Forwarding:
         """An empty common group for rows like this resident one."""
         return Party(self._grouping.group(self._binding.facts.layout, like))
 
-    def logits(self, step: StepInput, party: Party) -> mx.array:
-        """(B, V) logits of a decode step; nothing is evaluated unless a trace has to be tried."""
-        replayed = self.replayed(step, party)
+    def logits(self, step: StepInput, party: Party, *, is_awaited: bool) -> mx.array:
+        """(B, V) logits of a decode step; nothing is evaluated unless a trace has to be tried.
+
+        Args:
+            step: as it would be computed eagerly.
+            party: whose it is.
+            is_awaited: nothing is under way on the device that hides the host's work.
+        """
+        replayed = self.replayed(step, party, is_awaited=is_awaited)
         if replayed is not None:
             return replayed
         return self._binding.logits_of(self._binding.forward(step, party.states()).hidden, step.route).squeeze(0)
 
-    def replayed(self, step: StepInput, party: Party) -> mx.array | None:
+    def replayed(self, step: StepInput, party: Party, *, is_awaited: bool) -> mx.array | None:
         """(M, V) logits of the positions that a step wants, from a trace; None where it isn't traced."""
         if self._compiled is None or step.route != "fast":
             return None
-        logits = self._compiled.run(step, party.bays, party.states())
+        logits = self._compiled.run(step, party.bays, party.states(), is_awaited=is_awaited)
         return logits if logits is None or step.wanted is None else logits[step.wanted]
 
     def close(self) -> None:

@@ -139,7 +139,7 @@ class Rounds:
 
     def _computed(self, step: StepInput, party: Party) -> tuple[mx.array, Mapping[Tap, mx.array]]:
         """The pass, under way on the device: (M, V) logits of the wanted positions, and taps."""
-        replayed = self._forwarding.replayed(step, party)
+        replayed = self._forwarding.replayed(step, party, is_awaited=True)
         if replayed is not None:
             return replayed, {}
         forward = self._binding.start(step, party.states())

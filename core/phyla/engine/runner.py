@@ -148,9 +148,10 @@ class Runner:
         if is_synced:
             mx.synchronize()
         try:
-            num_verified = self._verified(rows, route, is_shared=is_shared)
+            wants_round = any(row.wants_round(len(rows)) for row in rows)
+            num_verified = self._verified(rows, route, is_shared=is_shared) if wants_round else None
             if num_verified is None:
-                self._pipelined(rows, route, is_shared=is_shared, reads_at_once=reads_at_once)
+                self._pipelined(rows, route, is_shared=is_shared, reads_at_once=reads_at_once, is_awaited=wants_round)
             else:
                 stepped = Stepped("verify", num_verified)
         except Exception as error:
@@ -166,9 +167,7 @@ class Runner:
         return stepped if party is None else replace(stepped, group=party.group_name)
 
     def _verified(self, rows: Sequence[Row], route: Route, *, is_shared: bool) -> int | None:
-        """A round, if somebody wants one and then has something to propose; None otherwise."""
-        if not any(row.wants_round(len(rows)) for row in rows):
-            return None
+        """A round, if somebody has something to propose; None otherwise."""
         self._read([row for row in rows if row.pending is not None])
         return self._rounds.run(
             [row for row in rows if row.wants_step],
@@ -176,11 +175,23 @@ class Runner:
             lambda going, width: self._seated(going, width, is_shared=is_shared),
         )
 
-    def _pipelined(self, rows: Sequence[Row], route: Route, *, is_shared: bool, reads_at_once: bool) -> None:
+    def _pipelined(
+        self, rows: Sequence[Row], route: Route, *, is_shared: bool, reads_at_once: bool, is_awaited: bool
+    ) -> None:
+        """A plain step.
+
+        Args:
+            rows: who steps.
+            route: of the step.
+            is_shared: they sit in the common group.
+            reads_at_once: wait for the drawn tokens.
+            is_awaited: all tokens were read for a round, which then had nothing to propose. (A row's first step has
+                none before it either, but isn't worth a trace of its own.)
+        """
         began = time.perf_counter()
         going = self._seated([row for row in rows if row.wants_step], 1, is_shared=is_shared)
         unread = [row for row in rows if row.pending is not None]
-        logits = self._forward(going, route) if going else None
+        logits = self._forward(going, route, is_awaited=is_awaited) if going else None
         if logits is not None:
             # Where nothing that will be read can change the draws, they go out with the forward.
             drawing = None if any(row.draws_by_history for row in going) else self._drawing(going, logits, route)
@@ -259,7 +270,7 @@ class Runner:
         )
         return Chunk(self._binding.start(step, row.party.states()), ids)
 
-    def _forward(self, rows: Sequence[Row], route: Route) -> mx.array:
+    def _forward(self, rows: Sequence[Row], route: Route, *, is_awaited: bool) -> mx.array:
         """Build one step: (B, V) logits."""
         party = rows[0].party
         assert party is not None
@@ -269,7 +280,7 @@ class Runner:
             offsets=party.spread([row.num_computed for row in rows], 0),
             route=route,
         )
-        logits = self._forwarding.logits(step, party)
+        logits = self._forwarding.logits(step, party, is_awaited=is_awaited)
         party.advance((1,) * len(rows))
         for row in rows:
             if row.pending is None:

@@ -111,7 +111,7 @@ class Stepping:
 
     def _logits(self, step: StepInput) -> mx.array:
         if self.steps is not None:
-            traced = self.steps.run(step, self.group.bays, self.group.states())
+            traced = self.steps.run(step, self.group.bays, self.group.states(), is_awaited=step.width > 1)
             if traced is not None:
                 return traced
         hidden = self.binding.forward(step, self.group.states()).hidden

@@ -124,6 +124,20 @@ def test_windows_are_replayed_from_a_trace_where_every_layer_allows_it(layers, t
     assert (compiled["steps"] > 3) == ("R" not in layers)
 
 
+@pytest.mark.parametrize("layers", ["SF", "RFS"])
+def test_a_traced_step_in_which_nobody_had_a_draft_gives_the_same_token(layers):
+    request = a_request("r", PROMPT, NUM_TOKENS)
+    [alone] = answers(toy_spec(layers), [request])
+    known = noisy(wholes([request], [alone]))
+    fast = FastRoute(Strategies(shipped_table("cpu")), compiled_decode="on")
+    spec, _ = with_drafts(toy_spec(layers, fast=fast), lambda *asked: [] if len(asked[0]) % 3 else known(*asked))
+    with running(spec, [request]) as (engine, log):
+        assert log.wait("r").ids == alone.ids
+        compiled = engine.stats()["fast_route"]["compiled"]
+    assert (compiled["failures"], compiled["retraces"]) == (0, 0)
+    assert compiled["steps"] > 3
+
+
 def test_traced_windows_pass_the_ends_of_rings_and_of_bays():
     # Rows of two lengths that don't share a bay, all shortly before a capacity, and windows much wider than the ring.
     requests = [
