@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phyla.backend.blas import load_fast_blas
 from phyla.backend.detect import detect
@@ -29,6 +29,9 @@ from phyla.selection import Parts, resolve, select
 from phyla.settings import load_settings
 
 from benchmarks.measurement import machine, versions
+
+if TYPE_CHECKING:
+    import mlx.core as mx
 
 
 def matrices(*sizes: tuple[int, int]) -> tuple[KernelMatrix, ...]:
@@ -159,7 +162,7 @@ def compared_kernels(shape: KernelShape) -> Iterator[dict[str, Any]]:
     import mlx.core as mx
     from phyla.kv.group_append import APPENDS
     from phyla.kv.group_attention import ATTENTIONS, Scoring
-    from phyla.kv.group_geometry import why_not_ragged
+    from phyla.kv.group_geometry import why_not_ragged, why_not_rotated
     from phyla.nn.form import QuantForm
     from phyla.nn.products import product_named
     from phyla.nn.weight import Weight
@@ -197,6 +200,8 @@ def compared_kernels(shape: KernelShape) -> Iterator[dict[str, Any]]:
         expected[row, :, end % stored] = fresh[row, :, 0]
     for name, append in APPENDS.items():
         yield compared(f"append {name}", append(mx.array(keys), columns, fresh), expected, 0.0)
+    if why_not_rotated(*widths, wraps=False) is None:
+        yield from compared_rotations(shape, drawn, compared)
     outputs, inputs = shape.matrices[0].outputs, shape.matrices[0].inputs
     matrix = drawn(4, outputs, inputs)
     weights = [Weight(matrix)]
@@ -212,6 +217,50 @@ def compared_kernels(shape: KernelShape) -> Iterator[dict[str, Any]]:
                 got = product_named(name)(weight, x)
                 # Wide: MLX's own kernel for CPUs adds up in bfloat16.
                 yield compared(f"product {name}, {bits} bits, {num_rows} rows", got, exact, 0.04)
+
+
+def compared_rotations(
+    shape: KernelShape, drawn: Callable[..., mx.array], compared: Callable[..., dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Normed, rotated and stored at once, against one after the other in float32."""
+    import mlx.core as mx
+    from phyla.kv.group_append import APPENDS
+    from phyla.kv.rotated_append import rotate_and_store
+    from phyla.kv.rotation import HeadNorms, Rotation
+
+    rows, stored, D = 8, 512, shape.head_dim
+    heads = {"queries": shape.heads, "keys": shape.kv_heads, "values": shape.kv_heads}
+    weights = [1 + 0.1 * drawn(seed, D) for seed in (6, 7)]
+    for width, normed, num_dims in ((1, False, D), (4, False, D), (4, True, D // 2)):
+        periods = 10000.0 ** (mx.arange(0, num_dims, 2, dtype=mx.float32) / num_dims)
+        rotation = Rotation(num_dims, periods, HeadNorms(weights[0], weights[1], 1e-5) if normed else None)
+        projected = drawn(8, rows * width, sum(heads.values()) * D)
+        planes = [drawn(seed, rows, shape.kv_heads, stored, D) for seed in (9, 10)]
+        starts = mx.array([stored - width - 37 * row for row in range(rows)], dtype=mx.int32)
+        parts = mx.split(
+            projected.astype(mx.float32), [heads["queries"] * D, (heads["queries"] + heads["keys"]) * D], -1
+        )
+        turned = []
+        for part, weight in zip(parts, [*weights, None], strict=True):
+            one = part.reshape(rows, width, -1, D)
+            if normed and weight is not None:
+                one = mx.fast.rms_norm(one, weight.astype(mx.float32), 1e-5)
+            one = one.transpose(0, 2, 1, 3)
+            if weight is not None:
+                one = mx.fast.rope(
+                    one, num_dims, traditional=False, base=None, scale=1.0, offset=starts + 70_000, freqs=periods
+                )
+            turned.append(one)
+        columns = (starts[:, None] + mx.arange(width))[:, None, :, None]
+        expected = [
+            APPENDS["scatter"](plane.astype(mx.float32), columns, fresh)
+            for plane, fresh in zip(planes, turned[1:], strict=True)
+        ]
+        mx.eval(expected)
+        queries, got = rotate_and_store(projected, planes, rotation, starts + 70_000, starts)
+        label = f"{width} positions{', normed' if normed else ''}"
+        for name, one, other in zip(heads, [queries, *got], [turned[0], *expected], strict=True):
+            yield compared(f"rotated {name}, {label}", one, other, 0.01)
 
 
 def compared_steps(geometry: str, dtype: str, force: str, scratch: Path) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from phyla.backend.strategy import (
     QmmGeometry,
     Strategies,
 )
-from phyla.kv.group_geometry import append_geometry, attention_geometry, usable_attention
+from phyla.kv.group_geometry import append_geometry, attention_geometry, usable_append, usable_attention
 from phyla.kv.layer_spec import FULL, SLIDING
 from phyla.nn.product_geometry import usable_products
 
@@ -80,7 +80,9 @@ def typical_choices(
         by_attention = attention_geometry(attending, rows, stored)
         usable = usable_attention(attending, is_capped=attending.softcap is not None, is_stacked=False)
         chosen["attention"] = strategies.choose(by_attention, usable)
-        chosen["append"] = strategies.choose(append_geometry(attending, rows, stored), ("scatter", "slices"))
+        chosen["append"] = strategies.choose(
+            append_geometry(attending, rows, stored), usable_append(attending, wraps=attending.window is not None)
+        )
     chosen["qmm"] = chosen_product(strategies, facts, rows, weights)
     if chosen["qmm"].name == "dense":
         chosen["matmul"] = chosen_dense_product(strategies, facts, rows)

@@ -27,4 +27,5 @@ def slices(plane: mx.array, columns: mx.array, rows: mx.array) -> mx.array:
 
 
 APPENDS: Mapping[str, GroupAppend] = MappingProxyType({"scatter": scatter, "slices": slices})
-"""By the names of the strategies."""
+"""By the names of the strategies. `rotated` isn't one of them (`phyla.kv.rotated_append`): it takes what comes before
+rotation, and scatters what comes rotated."""

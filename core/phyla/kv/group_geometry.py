@@ -40,6 +40,32 @@ def usable_attention(layer: LayerSpec, *, is_capped: bool, is_stacked: bool) -> 
     return frozenset(names if is_stacked else names | {"loop"})
 
 
+def usable_append(layer: LayerSpec, *, wraps: bool) -> frozenset[str]:
+    """Strategies that can run for rows of a step at columns of their own.
+
+    Args:
+        layer: stores keys and values.
+        wraps: its buffer is a ring.
+    """
+    names = {"scatter", "slices"}
+    if why_not_rotated(layer.plane("keys").width, layer.plane("values").width, wraps=wraps) is None:
+        names.add("rotated")
+    return frozenset(names)
+
+
+def why_not_rotated(key_width: int, value_width: int, *, wraps: bool) -> str | None:
+    """What stands in the way of the kernel of `phyla.kv.rotated_append`, as a clause; None if nothing does.
+
+    Args:
+        key_width: of a key head.
+        value_width: of a value head.
+        wraps: the buffer is a ring: what is overwritten there may be what somebody still holds.
+    """
+    if wraps:
+        return "it writes in place, which a ring whose columns are used again doesn't allow"
+    return why_not_ragged(key_width, value_width)
+
+
 def why_not_ragged(key_width: int, value_width: int) -> str | None:
     """What stands in the kernel's way, as a clause; None if nothing does.
 

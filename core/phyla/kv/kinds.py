@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import mlx.core as mx
 
     from phyla.kv.mask import Mask
+    from phyla.kv.rotation import Rotation
 
 NumReal = Sequence[int]
 """Real positions per row of this step; a dead seat has 0."""
@@ -73,6 +74,29 @@ class KeyValueCache(Lender, Protocol):
 
         Returns:
             (B, H, L, Dv) in the dtype of `queries`.
+        """
+        ...
+
+
+@runtime_checkable
+class RotatesAndStores(Protocol):
+    """Storage that may take a step's projection whole, where a kernel rotates and stores in one launch."""
+
+    @property
+    def rotates(self) -> bool:
+        """Whether this step's projection is to be given whole."""
+        ...
+
+    def rotate_and_store(self, projected: mx.array, rotation: Rotation, offsets: mx.array) -> mx.array:
+        """Store this step's keys and values, rotated.
+
+        Args:
+            projected: (B*L, (H + 2K) * D): queries, keys and values of each token.
+            rotation: of queries and keys.
+            offsets: (B,) or (), int32: the position of each row's first token.
+
+        Returns:
+            (B, H, L, D) queries, rotated.
         """
         ...
 

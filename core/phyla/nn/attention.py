@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
+from phyla.kv.kinds import RotatesAndStores
 from phyla.kv.mask import Mask
+from phyla.kv.rotation import HeadNorms, Rotation
 from phyla.nn.linear import FusedLinear, Linear
 from phyla.nn.norm import RMSNorm
 from phyla.nn.rope import Rope
@@ -81,9 +84,13 @@ class Attention:
         self.q_norm = q_norm
         self.k_norm = k_norm
         self.output_gate = output_gate
+        self._rotation = self._whole_rotation() if mx.cuda.is_available() else None
 
     def __call__(self, hidden: mx.array, step: StepInput, cache: KeyValueCache) -> mx.array:
         """(B*L, E) in and out; an axis in front is dropped. This step's keys and values are appended to `cache`."""
+        queries = self._stored_at_once(hidden, step, cache)
+        if queries is not None:
+            return self.out(merge_heads(cache.attend(queries, self.mask, step.num_real)), step.route)
         queries, keys, values = self.qkv(hidden, step.route)
         queries = split_heads(queries, step, self.num_heads)
         gates: mx.array | None = None
@@ -98,12 +105,33 @@ class Attention:
             attended = attended * mx.sigmoid(gates.reshape(attended.shape))
         return self.out(attended, step.route)
 
+    def _stored_at_once(self, hidden: mx.array, step: StepInput, cache: KeyValueCache) -> mx.array | None:
+        """Queries, rotated, where the cache takes the projection whole."""
+        rotation, offsets = self._rotation, step.rope_offset
+        if rotation is None or step.route == "exact" or isinstance(offsets, int):
+            return None
+        if not isinstance(cache, RotatesAndStores) or not cache.rotates:
+            return None
+        projected = self.qkv.together(hidden)
+        return None if projected is None else cache.rotate_and_store(projected, rotation, offsets)
+
     def _positioned(self, heads: mx.array, norm: RMSNorm | None, step: StepInput) -> mx.array:
         """What `split_heads` gave, to (B, heads, L, D), normed and rotated."""
         if norm is not None:
             heads = norm(heads)
         heads = heads_first(heads, step)
         return heads if self.rope is None else self.rope(heads, step.rope_offset)
+
+    def _whole_rotation(self) -> Rotation | None:
+        """All that happens to queries and keys before they are used, where storage knows how to do it."""
+        rotation = None if self.rope is None or self.output_gate else self.rope.rotation
+        if rotation is None or (self.q_norm is None) != (self.k_norm is None):
+            return None
+        if self.q_norm is None or self.k_norm is None:
+            return rotation
+        if self.q_norm.eps != self.k_norm.eps:
+            return None
+        return replace(rotation, norms=HeadNorms(self.q_norm.weight, self.k_norm.weight, self.q_norm.eps))
 
     @property
     def arrays(self) -> list[mx.array]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import mlx.core as mx
 
+from phyla.kv.rotation import Rotation
 from phyla.nn.rope_form import RopeForm
 from phyla.nn.rope_tables import RopeTables
 
@@ -45,6 +47,17 @@ class Rope:
         self.interleaved = interleaved
         on_cpu = mx.default_device().type == mx.DeviceType.cpu
         self._tables = RopeTables(num_dims, base, periods, position_scale) if on_cpu and not interleaved else None
+
+    @cached_property
+    def rotation(self) -> Rotation | None:
+        """For storage that rotates by itself; None where this turns heads in a way that it doesn't know."""
+        if self.interleaved or self.input_scale != 1.0:
+            return None
+        periods = self.periods
+        if periods is None:
+            assert self.base is not None
+            periods = plain_periods(self.num_dims, self.base)
+        return Rotation(self.num_dims, periods / self.position_scale)
 
     def __call__(self, heads: mx.array, offset: int | mx.array) -> mx.array:
         """(B, heads, L, D) in and out; row b starts at position `offset` or `offset[b]`."""

@@ -17,7 +17,7 @@ from phyla.backend.strategy import (
 from phyla.engine.settings import EngineSettings
 from phyla.errors import RefusedCombination, UsageError
 from phyla.kv import KVScheme, LayerSpec
-from phyla.kv.group_geometry import why_not_ragged
+from phyla.kv.group_geometry import why_not_ragged, why_not_rotated
 from phyla.kv.layer_spec import FULL, SLIDING
 from phyla.model import ModelFacts
 from phyla.nn.product_geometry import MOST_STREAMED_ROWS, STREAMED_INPUTS, STREAMED_OUTPUTS, why_not_streamed
@@ -83,6 +83,8 @@ def check_strategies(
         _check_streamed("--strategy matmul=streamed", MatmulGeometry(*STREAMED_EXAMPLE))
     if "qmm" in forced:
         _check_product(forced["qmm"], facts, wanted_weights, pinned_by)
+    if forced.get("append") == "rotated":
+        _check_rotated("--strategy append=rotated", facts)
     if "attention" in forced:
         _check_attention(forced["attention"], settings, facts, layers)
     if settings.section(SelectionSettings).compiled_decode == "on":
@@ -162,6 +164,18 @@ def _check_ragged(asked: str, attending: Sequence[LayerSpec]) -> None:
         reason = why_not_ragged(layer.plane("keys").width, layer.plane("values").width)
         if reason is not None:
             raise UsageError(f"{asked}: {reason}. Use grouped.")
+
+
+def _check_rotated(asked: str, facts: ModelFacts) -> None:
+    """Sliding layers of the model go on scattering; at least one has to be stored like that."""
+    reasons = [
+        why_not_rotated(layer.plane("keys").width, layer.plane("values").width, wraps=layer.window is not None)
+        for layer in _attending(facts)
+    ]
+    if not reasons:
+        raise UsageError(f"{asked}: no layer of this model attends to keys and values.")
+    if all(reasons):
+        raise UsageError(f"{asked}: {reasons[0]}. Use scatter.")
 
 
 def _check_compiled(settings: Settings, facts: ModelFacts) -> None:

@@ -23,6 +23,7 @@ OPERATIONS: Mapping[Operation, Mapping[str, str]] = MappingProxyType(
         "append": {
             "scatter": "one put_along_axis for all rows",
             "slices": "one slice_update per row",
+            "rotated": "a CUDA kernel of our own that also norms and rotates the step's queries and keys",
         },
         "matmul": {
             "whole": "one product by MLX, however many rows",

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Self
 
 import mlx.core as mx
 
-from phyla.kv.group_append import APPENDS, GroupAppend
+from phyla.kv.group_append import APPENDS
 from phyla.kv.group_attention import ATTENTIONS, GroupAttention, Scoring
-from phyla.kv.group_geometry import append_geometry, attention_geometry, usable_attention
+from phyla.kv.group_geometry import append_geometry, attention_geometry, usable_append, usable_attention
+from phyla.kv.rotated_append import rotate_and_store
 from phyla.kv.stacked.joined import KeyValueJoined
 from phyla.kv.stacked.source import Seated, runs
 from phyla.kv.state import StateArrays
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from phyla.kv.kinds import NumReal
     from phyla.kv.layer_spec import LayerSpec
     from phyla.kv.mask import Mask
+    from phyla.kv.rotation import Rotation
     from phyla.kv.stacked.seating import Seating
     from phyla.kv.state import LayerState
 
@@ -45,7 +47,7 @@ class KeyValueStack:
         self.num_columns = seating.capacity
         if layer.window is not None:
             self.num_columns = min(seating.capacity, layer.window + seating.room)
-        self._append = self._chosen_append()
+        self._append_name = self._chosen_append()
         self._attentions: dict[bool, GroupAttention] = {}
 
     @property
@@ -69,9 +71,17 @@ class KeyValueStack:
             self._planes = self._empty((keys, values), self.seating.num_seats)
         columns = self.seating.columns(keys.shape[2], self.num_columns)
         # In place, once the step is evaluated: nobody else holds the planes that these are made from.
-        self._planes = [
-            self._append(plane, columns, rows) for plane, rows in zip(self._planes, (keys, values), strict=True)
-        ]
+        append = APPENDS.get(self._append_name, APPENDS[USUAL_APPEND])
+        self._planes = [append(plane, columns, rows) for plane, rows in zip(self._planes, (keys, values), strict=True)]
+
+    @property
+    def rotates(self) -> bool:
+        # A row's very first token makes the planes, in the usual way.
+        return self._append_name == "rotated" and bool(self._planes)
+
+    def rotate_and_store(self, projected: mx.array, rotation: Rotation, offsets: mx.array) -> mx.array:
+        queries, self._planes = rotate_and_store(projected, self._planes, rotation, offsets, self.seating.starts)
+        return queries
 
     def attend(self, queries: mx.array, mask: Mask, num_real: NumReal, sinks: mx.array | None = None) -> mx.array:
         return self.reader().attend(queries, mask, num_real, sinks)
@@ -152,12 +162,12 @@ class KeyValueStack:
     def joined(cls, stacks: Sequence[Self]) -> KeyValueJoined:
         return KeyValueJoined(stacks)
 
-    def _chosen_append(self) -> GroupAppend:
+    def _chosen_append(self) -> str:
         strategies = self.seating.strategies
         if strategies is None:
-            return APPENDS[USUAL_APPEND]
+            return USUAL_APPEND
         geometry = append_geometry(self.layer, self.seating.num_seats, self.num_columns)
-        return APPENDS[strategies.choose(geometry, APPENDS).name]
+        return strategies.choose(geometry, usable_append(self.layer, wraps=self.wraps)).name
 
     def _chosen_attention(self, *, is_capped: bool) -> GroupAttention:
         strategies = self.seating.strategies
