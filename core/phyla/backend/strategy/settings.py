@@ -18,8 +18,8 @@ class StrategySettings(PluginSettings, section="strategy"):
 
     force: str = setting(AUTO, flag="--strategy", metavar="KIND=NAME,...")
     """`auto` takes what is fastest in the table; `attention=grouped,qmm=split16` forces some of `attention` (`fused`,
-    `fused_mask`, `grouped`, `loop`, `ragged`), `append` (`scatter`, `slices`), `matmul` (`whole`, `streamed`) and `qmm`
-    (`whole`, `streamed`, `splitN`, `unpacked`, `dense`)."""
+    `fused_mask`, `grouped`, `loop`, `ragged`), `append` (`scatter`, `slices`, `rotated`), `matmul` (`whole`,
+    `streamed`) and `qmm` (`whole`, `streamed`, `splitN`, `unpacked`, `dense`)."""
 
     table: str = setting(AUTO, flag="--strategy-table", metavar="auto|none|FILE")
     """Measured times that take the place of the shipped ones: a file that `phyla bench kernels` wrote. `auto` takes the

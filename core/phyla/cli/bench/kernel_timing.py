@@ -10,12 +10,14 @@ from functools import partial
 import mlx.core as mx
 
 from phyla.backend.strategy import AppendGeometry, AttentionGeometry, Geometry, MatmulGeometry, Point, QmmGeometry
-from phyla.kv.group_append import APPENDS
+from phyla.kv.group_append import APPENDS, GroupAppend
 from phyla.kv.group_attention import ATTENTIONS, Scoring
-from phyla.kv.group_geometry import why_not_ragged
+from phyla.kv.group_geometry import why_not_ragged, why_not_rotated
+from phyla.kv.rotated_append import rotate_and_store
 from phyla.nn.form import QuantForm
 from phyla.nn.product_geometry import why_not_streamed
 from phyla.nn.products import product_named
+from phyla.nn.rope import Rope
 from phyla.nn.streamed import takes_form
 from phyla.nn.weight import Weight
 
@@ -25,6 +27,9 @@ MOST_SECONDS = 2.0
 """Of one geometry, once each strategy had its fewest runs."""
 
 FEWEST_RUNS = 3
+
+Planes = list[mx.array]
+"""Keys and values."""
 
 Run = Callable[[], None]
 """One timed run of several calls, waited for."""
@@ -66,7 +71,7 @@ def needed_bytes(geometry: Geometry, dtype: mx.Dtype, num_calls: int) -> int:
         plane = geometry.rows * geometry.stored * geometry.kv_heads * geometry.head_dim * dtype.size
         return 2 * plane + num_calls * 3 * 4 * geometry.rows * geometry.heads * geometry.stored
     if isinstance(geometry, AppendGeometry):
-        return 3 * geometry.rows * geometry.stored * geometry.kv_heads * geometry.head_dim * dtype.size
+        return 4 * geometry.rows * geometry.stored * geometry.kv_heads * geometry.head_dim * dtype.size
     if isinstance(geometry, QmmGeometry | MatmulGeometry):
         products = num_calls * geometry.rows * geometry.outputs * dtype.size
         return products + (2 + num_calls) * geometry.outputs * geometry.inputs * dtype.size
@@ -116,19 +121,40 @@ def _attentions(geometry: AttentionGeometry, dtype: mx.Dtype, num_calls: int) ->
 
 
 def _appends(geometry: AppendGeometry, dtype: mx.Dtype, num_calls: int) -> Iterator[tuple[str, Run]]:
-    rows = geometry.rows
-    fresh = _random((rows, geometry.kv_heads, 1, geometry.head_dim), dtype)
-    columns = mx.array([row % geometry.stored for row in range(rows)], dtype=mx.int32)[:, None, None, None]
-    mx.eval(fresh, columns)
-    for name, append in APPENDS.items():
-        held = [mx.zeros((rows, geometry.kv_heads, geometry.stored, geometry.head_dim), dtype=dtype)]
+    """Keys and values of a step, with the rotation of keys and of as many query heads: one strategy does it all."""
+    rows, heads, width = geometry.rows, geometry.kv_heads, geometry.head_dim
+    projected = _random((rows, 3 * heads * width), dtype)
+    rope = Rope(width, base=10000.0)
+    rotation = rope.rotation
+    assert rotation is not None, "a plain rotation"
+    starts = mx.array([row % geometry.stored for row in range(rows)], dtype=mx.int32)
+    mx.eval(projected, starts, rotation.periods)
+
+    def one_by_one(append: GroupAppend, planes: Planes) -> tuple[mx.array, Planes]:
+        queries, keys, values = projected.reshape(rows, 3, heads, 1, width).swapaxes(0, 1)
+        columns = starts[:, None, None, None]
+        fresh = (rope(keys, starts), values)
+        return rope(queries, starts), [append(plane, columns, one) for plane, one in zip(planes, fresh, strict=True)]
+
+    ways: dict[str, Callable[[Planes], tuple[mx.array, Planes]]] = {
+        name: partial(one_by_one, append) for name, append in APPENDS.items()
+    }
+    if why_not_rotated(width, width, wraps=False) is None:
+        ways["rotated"] = lambda planes: rotate_and_store(projected, planes, rotation, starts, starts)
+    for name, way in ways.items():
+        held = [mx.zeros((rows, heads, geometry.stored, width), dtype=dtype) for _ in range(2)]
         mx.eval(held)
 
-        def run(append: Callable[..., mx.array] = append, held: list[mx.array] = held) -> None:
-            # Popped: an array that somebody else holds is copied instead of written in place.
+        def run(way: Callable[[Planes], tuple[mx.array, Planes]] = way, held: Planes = held) -> None:
+            queries = []
             for _ in range(num_calls):
-                held.append(append(held.pop(), columns, fresh))
-            mx.eval(held)
+                # Taken out: an array that somebody else holds is copied instead of written in place.
+                planes = [held.pop(), held.pop()]
+                rotated, planes = way(planes)
+                queries.append(rotated)
+                held.extend(planes)
+                planes.clear()
+            mx.eval(queries, held)
 
         yield name, run
 

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import mlx.core as mx
 
-from phyla.kv.kinds import KeyValueCache, KeyValueReader, RecurrentCache
+from phyla.kv.kinds import KeyValueCache, KeyValueReader, RecurrentCache, RotatesAndStores
 from phyla.kv.loops import mask_of_rows
 from phyla.kv.state import StackedState
 
 if TYPE_CHECKING:
     from phyla.kv.kinds import NumReal, Recurrence
     from phyla.kv.mask import Mask
+    from phyla.kv.rotation import Rotation
 
 
-class KeyValueBay(StackedState, KeyValueCache, Protocol):
+class KeyValueBay(StackedState, KeyValueCache, RotatesAndStores, Protocol):
     """A bay's keys and values."""
 
 
@@ -58,6 +59,18 @@ class KeyValueJoined(Joined[KeyValueBay]):
     def append(self, keys: mx.array, values: mx.array, num_real: NumReal) -> None:
         for bay, rows in self._spans():
             bay.append(keys[rows], values[rows], num_real[rows])
+
+    @property
+    def rotates(self) -> bool:
+        return all(bay.rotates for bay in self._bays)
+
+    def rotate_and_store(self, projected: mx.array, rotation: Rotation, offsets: mx.array) -> mx.array:
+        by_row = projected.reshape(len(self.num_tokens), -1, projected.shape[1])
+        queries = [
+            bay.rotate_and_store(by_row[rows].reshape(-1, projected.shape[1]), rotation, offsets[rows])
+            for bay, rows in self._spans()
+        ]
+        return mx.concatenate(queries, axis=0)
 
     def attend(self, queries: mx.array, mask: Mask, num_real: NumReal, sinks: mx.array | None = None) -> mx.array:
         return self.reader().attend(queries, mask, num_real, sinks)
