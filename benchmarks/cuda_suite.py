@@ -193,6 +193,14 @@ def compared_kernels(shape: KernelShape) -> Iterator[dict[str, Any]]:
     widths = (shape.head_dim, shape.head_dim)
     for name in ("grouped", "fused_mask", *(() if why_not_ragged(*widths) else ("ragged",))):
         yield compared(f"attention {name}", ATTENTIONS[name](queries, keys, values, visible, scoring), alone, 0.02)
+    if not why_not_ragged(*widths):
+        wide = drawn(11, rows, 4, shape.heads, shape.head_dim).transpose(0, 2, 1, 3)
+        last = mx.array(ends)[:, None] - 4 + mx.arange(4)
+        window = (mx.arange(stored) <= last[..., None])[:, None]
+        expected = ATTENTIONS["grouped"](*(one.astype(mx.float32) for one in (wide, keys, values)), window, scoring)
+        yield compared(
+            "attention ragged, 4 positions", ATTENTIONS["ragged"](wide, keys, values, window, scoring), expected, 0.02
+        )
     columns = mx.array([end % stored for end in ends], dtype=mx.int32)[:, None, None, None]
     fresh = drawn(3, rows, shape.kv_heads, 1, shape.head_dim)
     expected = mx.array(keys)

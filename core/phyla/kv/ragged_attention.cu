@@ -180,7 +180,8 @@ for (int index = threadIdx.x; index < QUERIES * D; index += blockDim.x) {
     weights += totals[each][one] * weight;
   }
   const int head = key_head * (num_heads / num_key_heads) + query / length;
-  const long place = (row * num_heads + head) * length + query % length;
+  // A position's heads side by side, as the projection behind it wants them.
+  const long place = (row * length + query % length) * num_heads + head;
   if (WHOLE) {
     attended[place * D + index % D] = static_cast<O>(sum / weights);
   } else {

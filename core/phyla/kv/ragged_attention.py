@@ -65,12 +65,13 @@ def attend_ragged(queries: mx.array, keys: mx.array, values: mx.array, visible: 
         scale: factor on the scores.
 
     Returns:
-        (B, H, L, D) in the dtype of `queries`; sums are float32.
+        (B, H, L, D) in the dtype of `queries`, each position's heads side by side in memory; sums are float32.
     """
     B, H, L, D = queries.shape
     K, S = keys.shape[1], keys.shape[2]
     launch = Launch.of(B, K, H // K * L, S)
     is_whole = launch.shares == 1
+    shape = (B, H, 1, D) if L == 1 else (B, L, H, D)
     dtype = queries.dtype if is_whole else mx.float32
     sizes = {"D": D, "QUERIES": launch.together, "WARPS": WARPS, "WHOLE": is_whole}
     attended = _kernel()(
@@ -78,19 +79,19 @@ def attend_ragged(queries: mx.array, keys: mx.array, values: mx.array, visible: 
         template=[("T", queries.dtype), ("O", dtype), *sizes.items()],
         grid=(launch.blocks * WARPS * 32, launch.shares, 1),
         threadgroup=(WARPS * 32, 1, 1),
-        output_shapes=[queries.shape if is_whole else (B * H * L, launch.shares, D + 2)],
+        output_shapes=[shape if is_whole else (B * L * H, launch.shares, D + 2)],
         output_dtypes=[dtype],
     )[0]
-    if is_whole:
-        return attended
-    return _shares_kernel()(
-        inputs=[attended],
-        template=[("T", queries.dtype), ("D", D), ("SHARES", launch.shares)],
-        grid=(queries.size, 1, 1),
-        threadgroup=(D, 1, 1),
-        output_shapes=[queries.shape],
-        output_dtypes=[queries.dtype],
-    )[0]
+    if not is_whole:
+        attended = _shares_kernel()(
+            inputs=[attended],
+            template=[("T", queries.dtype), ("D", D), ("SHARES", launch.shares)],
+            grid=(queries.size, 1, 1),
+            threadgroup=(D, 1, 1),
+            output_shapes=[shape],
+            output_dtypes=[queries.dtype],
+        )[0]
+    return attended if L == 1 else attended.swapaxes(1, 2)
 
 
 @cache
