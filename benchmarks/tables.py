@@ -195,7 +195,24 @@ def scripted_drafter(result: Result) -> str:
 
 def cuda_suite(result: Result) -> str:
     rows = [f"| {one['what']} | {one['worst'] / one['scale']:.2g} | {one['bound']:g} |" for one in result["right"]]
-    return "\n".join(["| | worst difference | of at most |", "| --- | --- | --- |", *rows, "", where(result)])
+    right = ["| | worst difference | of at most |", "| --- | --- | --- |", *rows]
+    company = result["company"]
+    long, short = max(company["lengths"]), min(company["lengths"])
+    times = company["times_as_long"]
+    mixed = (
+        f"A step of {len(company['lengths'])} rows of a {company['model']}, one behind {long:,} tokens and the others "
+        f"behind {short}, takes {times['compiled']:.2f} times as long as one of rows behind {short} tokens (built anew "
+        f"and not traced: {times['eager']:.2f})."
+    )
+    steps = [
+        "| whole steps, tokens per second | rows | stored | built anew | traced |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for one in result["steps"]:
+        rate = one["tokens_per_second"]
+        name = f"{one['model']}, `{one['strategy']}`"
+        steps.append(f"| {name} | {one['rows']} | {one['stored']} | {rate['eager']:.0f} | {rate['compiled']:.0f} |")
+    return "\n".join([*right, "", mixed, "", *steps, "", where(result)])
 
 
 def exact_route(result: Result) -> str:

@@ -93,6 +93,21 @@ def test_checked_in_drafts_of_rows_together_reach_their_goal() -> None:
     assert result["summary"]["4"]["share_of_gain_alone"]["interval_95"][0] >= 0.8
 
 
+def test_every_checked_in_comparison_on_a_gpu_was_right() -> None:
+    result = json.loads((RESULTS / "cuda_suite.json").read_text("utf-8"))
+    assert all(one["passed"] for one in result["right"])
+    assert "errors" not in result
+    assert "left_out" not in result
+    assert max(result["company"]["times_as_long"].values()) <= 1.3
+
+
+@pytest.mark.parametrize(("case", "goal"), [("fast:tg@1x512", 1.3), ("fast:tg@32x512", 1.7)])
+def test_checked_in_rows_of_a_small_model_reach_their_goals_on_a_gpu(case: str, goal: float) -> None:
+    result = json.loads((RESULTS / "bench_engine_llama-1b-rows.json").read_text("utf-8"))
+    measured = next(one for one in result["cases"] if one["case"] == case)
+    assert measured["ratio_interval_95"][0] >= goal
+
+
 @pytest.mark.parametrize(("task", "goal"), [("copy", 2), ("free", 0.97)])
 def test_the_checked_in_lookup_reaches_its_goals(task: str, goal: float) -> None:
     result = json.loads((RESULTS / "ngram_starter.json").read_text("utf-8"))
