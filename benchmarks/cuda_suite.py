@@ -32,6 +32,7 @@ from benchmarks.measurement import machine, versions
 
 if TYPE_CHECKING:
     import mlx.core as mx
+    from phyla.kv.rotation import Rotation
 
 
 def matrices(*sizes: tuple[int, int]) -> tuple[KernelMatrix, ...]:
@@ -232,43 +233,62 @@ def compared_rotations(
 ) -> Iterator[dict[str, Any]]:
     """Normed, rotated and stored at once, against one after the other in float32."""
     import mlx.core as mx
-    from phyla.kv.group_append import APPENDS
     from phyla.kv.rotated_append import rotate_and_store
     from phyla.kv.rotation import HeadNorms, Rotation
 
     rows, stored, D = 8, 512, shape.head_dim
-    heads = {"queries": shape.heads, "keys": shape.kv_heads, "values": shape.kv_heads}
     weights = [1 + 0.1 * drawn(seed, D) for seed in (6, 7)]
     for width, normed, num_dims in ((1, False, D), (4, False, D), (4, True, D // 2)):
         periods = 10000.0 ** (mx.arange(0, num_dims, 2, dtype=mx.float32) / num_dims)
-        rotation = Rotation(num_dims, periods, HeadNorms(weights[0], weights[1], 1e-5) if normed else None)
-        projected = drawn(8, rows * width, sum(heads.values()) * D)
+        norms, wide_norms = (
+            HeadNorms(*(one.astype(dtype) for one in weights), 1e-5) for dtype in (mx.bfloat16, mx.float32)
+        )
+        projected = drawn(8, rows * width, (shape.heads + 2 * shape.kv_heads) * D)
         planes = [drawn(seed, rows, shape.kv_heads, stored, D) for seed in (9, 10)]
         starts = mx.array([stored - width - 37 * row for row in range(rows)], dtype=mx.int32)
-        parts = mx.split(
-            projected.astype(mx.float32), [heads["queries"] * D, (heads["queries"] + heads["keys"]) * D], -1
+        expected, expected_planes = rotated_plainly(
+            projected.astype(mx.float32),
+            [plane.astype(mx.float32) for plane in planes],
+            Rotation(num_dims, periods, wide_norms if normed else None),
+            starts + 70_000,
+            starts,
         )
-        turned = []
-        for part, weight in zip(parts, [*weights, None], strict=True):
-            one = part.reshape(rows, width, -1, D)
-            if normed and weight is not None:
-                one = mx.fast.rms_norm(one, weight.astype(mx.float32), 1e-5)
-            one = one.transpose(0, 2, 1, 3)
-            if weight is not None:
-                one = mx.fast.rope(
-                    one, num_dims, traditional=False, base=None, scale=1.0, offset=starts + 70_000, freqs=periods
-                )
-            turned.append(one)
-        columns = (starts[:, None] + mx.arange(width))[:, None, :, None]
-        expected = [
-            APPENDS["scatter"](plane.astype(mx.float32), columns, fresh)
-            for plane, fresh in zip(planes, turned[1:], strict=True)
-        ]
-        mx.eval(expected)
+        mx.eval(expected, expected_planes)
+        rotation = Rotation(num_dims, periods, norms if normed else None)
         queries, got = rotate_and_store(projected, planes, rotation, starts + 70_000, starts)
         label = f"{width} positions{', normed' if normed else ''}"
-        for name, one, other in zip(heads, [queries, *got], [turned[0], *expected], strict=True):
+        names = ("queries", "keys", "values")
+        for name, one, other in zip(names, [queries, *got], [expected, *expected_planes], strict=True):
             yield compared(f"rotated {name}, {label}", one, other, 0.01)
+
+
+def rotated_plainly(
+    projected: mx.array, planes: Sequence[mx.array], rotation: Rotation, offsets: mx.array, starts: mx.array
+) -> tuple[mx.array, list[mx.array]]:
+    """`phyla.kv.rotated_append.rotate_and_store` of MLX's own operations."""
+    import mlx.core as mx
+    from phyla.kv.group_append import APPENDS
+
+    rows, key_heads, columns, head_dim = planes[0].shape
+    width = projected.shape[0] // rows
+    num_heads = projected.shape[1] // head_dim - 2 * key_heads
+    cuts = [num_heads * head_dim, (num_heads + key_heads) * head_dim]
+    parts = [part.reshape(rows, width, -1, head_dim) for part in mx.split(projected, cuts, axis=-1)]
+    if rotation.norms is not None:
+        weights = (rotation.norms.queries, rotation.norms.keys)
+        parts[:2] = [
+            mx.fast.rms_norm(part, weight, rotation.norms.eps) for part, weight in zip(parts[:2], weights, strict=True)
+        ]
+    queries, keys, values = (part.transpose(0, 2, 1, 3) for part in parts)
+    queries, keys = (
+        mx.fast.rope(
+            one, rotation.num_dims, traditional=False, base=None, scale=1.0, offset=offsets, freqs=rotation.periods
+        )
+        for one in (queries, keys)
+    )
+    places = ((starts[:, None] + mx.arange(width)) % columns)[:, None, :, None]
+    scatter = APPENDS["scatter"]
+    return queries, [scatter(plane, places, fresh) for plane, fresh in zip(planes, (keys, values), strict=True)]
 
 
 def compared_steps(geometry: str, dtype: str, force: str, scratch: Path) -> Iterator[dict[str, Any]]:

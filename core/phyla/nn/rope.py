@@ -57,7 +57,10 @@ class Rope:
         if periods is None:
             assert self.base is not None
             periods = plain_periods(self.num_dims, self.base)
-        return Rotation(self.num_dims, periods / self.position_scale)
+        scaled: mx.array = periods / self.position_scale
+        # Now: a trace would compute them again in every step.
+        mx.eval(scaled)
+        return Rotation(self.num_dims, scaled)
 
     def __call__(self, heads: mx.array, offset: int | mx.array) -> mx.array:
         """(B, heads, L, D) in and out; row b starts at position `offset` or `offset[b]`."""
