@@ -43,7 +43,7 @@ def load_scripted(reference: str, answers: Answers, acceptance: float, **options
 class ScriptedDrafter(DraftProvider):
     """Opens sources that propose the answer, with mistakes."""
 
-    facts = DraftFacts()
+    facts = DraftFacts(is_lookup=True)
 
     def __init__(self, answers: Answers, acceptance: float) -> None:
         self._answers = answers

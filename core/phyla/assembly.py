@@ -94,11 +94,23 @@ def engine_spec(
         settings=chosen,
         trace=settings.section(TraceSettings),
         route=plan.route,
-        fast=FastRoute(plan.strategies, plan.weights, plan.compiled_decode, admission.usable_bytes),
+        fast=_fast_route(plan, admission.usable_bytes),
         samplers=tuple(one.value for one in manager.samplers(settings)),
         open_constraint=constraints.open,
         proposing=_proposing(parts, settings),
         tell=tell,
+    )
+
+
+def _fast_route(plan: Plan, room_bytes: int) -> FastRoute:
+    can_wait = plan.backend.device == "cuda"
+    return FastRoute(
+        strategies=plan.strategies,
+        weights=plan.weights,
+        compiled_decode=plan.compiled_decode,
+        room_bytes=room_bytes,
+        starts_ahead=plan.windows_ahead == "on" or (plan.windows_ahead == "auto" and can_wait),
+        device_waits=can_wait,
     )
 
 

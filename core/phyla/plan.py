@@ -95,5 +95,6 @@ class Plan:
 
     compiled_activations: bool = True
     compiled_decode: Literal["auto", "on", "off"] = "auto"
+    windows_ahead: Literal["auto", "on", "off"] = "auto"
     notices: tuple[str, ...] = field(default=())
     """What was accepted without effect, what fell back and why."""

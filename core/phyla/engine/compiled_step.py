@@ -19,9 +19,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import mlx.core as mx
 
-from phyla.engine.traced_span import Buffers, LayerSpan, Traced, UnderWay, layers_of, put_in, spans_of
+from phyla.engine.ahead import StepAhead
+from phyla.engine.replay import Piece, Replay, StepArrays
+from phyla.engine.traced_span import Buffers, LayerSpan, Traced, UnderWay, layers_of, spans_of
 
 if TYPE_CHECKING:
+    from phyla.engine.late_input import OpenLateInput
     from phyla.kv.stacked.bay import Bay
     from phyla.model.binding import LayerStates, ModelBinding
     from phyla.model.step import StepInput
@@ -67,12 +70,6 @@ def compiled_whole(piece: Traced) -> Traced:
     return mx.compile(piece)
 
 
-@dataclass(frozen=True)
-class _Piece:
-    span: LayerSpan
-    traced: Traced
-
-
 class CompiledSteps:
     """Belongs to the engine thread.
 
@@ -94,7 +91,7 @@ class CompiledSteps:
         self._is_wanted = is_wanted
         self._room_bytes = room_bytes
         self._compile = compile
-        self._traced: OrderedDict[Key, list[_Piece]] = OrderedDict()
+        self._traced: OrderedDict[Key, list[Piece]] = OrderedDict()
         self._under_way: UnderWay | None = None
         self.counts = CompiledCounts()
 
@@ -125,22 +122,21 @@ class CompiledSteps:
         buffers = [layer.evaluate() for layer in layers]
         if not all(buffers):
             return None  # a row's very first token: there is no buffer yet
-        # Only what decides shapes: who sits where doesn't.
-        key = (
-            is_awaited,
-            step.width,
-            *((bay.seating.num_seats, bay.seating.capacity, bay.seating.room) for bay in bays),
-        )
+        key = _key(bays, step.width, is_awaited=is_awaited)
         is_new = key not in self._traced
         if is_new and step.width > 1 and not all(layer.traces_windows for layer in layers):
             return None
         if is_new and not self._has_room(step, bays):
             self.counts = replace(self.counts, too_large=self.counts.too_large + 1)
             return None
-        pieces = self._pieces(key, is_awaited=is_awaited)
         under_way = self._under_way = UnderWay(self._binding, bays, layers, states)
+        replay = Replay(self._pieces(key, is_awaited=is_awaited), under_way, buffers, StepArrays.of(step, under_way))
         try:
-            logits = self._replayed(pieces, step, under_way, buffers, is_new=is_new)
+            if is_new:
+                logits = replay.tried()
+            else:
+                replay.front()
+                logits = replay.rest()
         except Exception as error:
             self._give_up(buffers, error)
             return None
@@ -154,48 +150,24 @@ class CompiledSteps:
             _log.warning("A decode step of one shape was traced %d times too often.", self.counts.retraces)
         return logits
 
-    def _replayed(
-        self,
-        pieces: Sequence[_Piece],
-        step: StepInput,
-        under_way: UnderWay,
-        buffers: Buffers,
-        *,
-        is_new: bool,
-    ) -> mx.array:
-        bays, layers = under_way.bays, under_way.layers
-        offsets = mx.array(step.offsets, dtype=mx.int32) if isinstance(step.offsets, tuple) else step.offsets
-        # One dtype: another would be another trace.
-        ids, starts = step.ids.astype(mx.int32), [bay.seating.starts for bay in bays]
-        held = list(buffers)
-        carried: list[mx.array] = []
-        for piece in pieces:
-            carried, stored = piece.traced(ids, offsets, starts, carried, held)
-            owned = piece.span.owned(len(bays))
-            held[owned] = stored
-            if is_new:
-                continue
-            # From here on the old buffers have no owner but the step, which writes into them.
-            put_in(layers[owned], stored)
-            buffers.clear()
-            if piece is not pieces[-1]:
-                mx.async_eval(carried, stored)  # type: ignore[no-untyped-call]
-        if is_new:
-            # Before anything is given up: what doesn't compile or run shows now, while the old buffers are there.
-            mx.eval(carried, held)
-            put_in(layers, held)
-            buffers.clear()
-        [logits] = carried
-        return logits
+    def begun(self, width: int, bays: Sequence[Bay], states: LayerStates, late: OpenLateInput) -> StepAhead | None:
+        """A window of rows that sit like this, whose tokens follow; None where none like it has been traced yet."""
+        key = _key(bays, width, is_awaited=True)
+        if self.counts.failures or key not in self._traced:
+            return None
+        layers = layers_of(bays)
+        under_way = UnderWay(self._binding, bays, layers, states)
+        self.counts = replace(self.counts, steps=self.counts.steps + 1)
+        return StepAhead(self._pieces(key, is_awaited=True), under_way, width, late)
 
-    def _pieces(self, key: Key, *, is_awaited: bool) -> list[_Piece]:
+    def _pieces(self, key: Key, *, is_awaited: bool) -> list[Piece]:
         if key in self._traced:
             self._traced.move_to_end(key)
             return self._traced[key]
         if len(self._traced) == MOST_SHAPES:
             self._traced.popitem(last=False)
         spans = spans_of(self._binding.facts.layout, is_awaited=is_awaited)
-        self._traced[key] = [_Piece(span, self._compile(self._traced_over(span))) for span in spans]
+        self._traced[key] = [Piece(span, self._compile(self._traced_over(span))) for span in spans]
         self.counts = replace(self.counts, shapes=self.counts.shapes + 1)
         return self._traced[key]
 
@@ -221,3 +193,8 @@ class CompiledSteps:
         reason = f"{type(error).__name__}: {error}"
         self.counts = replace(self.counts, failures=self.counts.failures + 1, failure=reason[:500])
         _log.warning("A decode step couldn't be compiled and is built anew from now on: %s", reason)
+
+
+def _key(bays: Sequence[Bay], width: int, *, is_awaited: bool) -> Key:
+    """Only what decides shapes: who sits where doesn't."""
+    return (is_awaited, width, *((bay.seating.num_seats, bay.seating.capacity, bay.seating.room) for bay in bays))

@@ -166,7 +166,7 @@ class Engine:
         if loop is None or loaded is None:
             return {}
         name = self._proposing(loaded).name
-        counted = Counted(loop.counters, loop.compiled_counts, self._mailbox.num_waiting)
+        counted = Counted(loop.counters, loop.compiled_counts, loop.ahead_counts, self._mailbox.num_waiting)
         return engine_stats(self._spec, counted, loaded.reuse.stats(), name)
 
     def clear_prefix_cache(self) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from phyla.engine.geometry import chosen_decode, typical_choices
 
 if TYPE_CHECKING:
     from phyla.backend.strategy import Chosen, Operation, Strategies
+    from phyla.engine.ahead import AheadCounts
     from phyla.engine.compiled_step import CompiledCounts
     from phyla.model.facts import ModelFacts
     from phyla.model.load_options import WeightForm
@@ -28,6 +29,12 @@ class FastRoute:
     room_bytes: int = 1 << 62
     """Of memory, for all that MLX holds."""
 
+    starts_ahead: bool = False
+    """Verify windows are started before their tokens are known."""
+
+    device_waits: bool = False
+    """The device can wait for what the host posts."""
+
     def compiles(self, facts: ModelFacts, rows: int) -> bool:
         """Whether a step of so many seats is to be traced and replayed."""
         return chosen_decode(self.strategies, facts, rows, self.compiled_decode).name == "compiled"
@@ -36,7 +43,7 @@ class FastRoute:
         """What a step of so many rows computes with, at a typical length; for people."""
         return typical_choices(self.strategies, facts, rows, self.weights, self.compiled_decode)
 
-    def stats(self, facts: ModelFacts, rows: int, counts: CompiledCounts) -> dict[str, Any]:
+    def stats(self, facts: ModelFacts, rows: int, counts: CompiledCounts, ahead: AheadCounts) -> dict[str, Any]:
         """JSON values."""
         table = self.strategies.table
         return {
@@ -47,4 +54,5 @@ class FastRoute:
             "weights": self.weights,
             **{operation: one.name for operation, one in self.choices(facts, rows).items()},
             "compiled": {**asdict(counts), "retraces": counts.retraces},
+            "ahead": asdict(ahead) if self.starts_ahead else None,
         }

@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from phyla.engine.ahead import WindowsAhead
 from phyla.engine.compiled_step import CompiledCounts, CompiledSteps
 from phyla.engine.grouping import Grouping, GroupOption, why_not_stacked
+from phyla.engine.late_input import AwaitedInput, DeferredInput
 from phyla.engine.party import Party
 from phyla.errors import UsageError
 
@@ -52,6 +54,9 @@ class Forwarding:
         self._binding = binding
         self._grouping = Grouping(group, most_rows=most_rows)
         self._compiled: CompiledSteps | None = None
+        self.ahead = WindowsAhead()
+        """Starts windows before their tokens are known."""
+
         if fast is not None:
             # Asked in every step, and a table's answer never changes.
             is_traced = cache(partial(fast.compiles, binding.facts))
@@ -59,6 +64,8 @@ class Forwarding:
             option = "stacked" if group == "auto" and fast.compiled_decode == "on" else group
             self._grouping = Grouping(option, fast.strategies, most_rows, is_traced)
             self._compiled = CompiledSteps(binding, is_traced, fast.room_bytes)
+            if fast.starts_ahead:
+                self.ahead = WindowsAhead(self._compiled, AwaitedInput if fast.device_waits else DeferredInput)
 
     @property
     def compiled_counts(self) -> CompiledCounts:
@@ -103,4 +110,6 @@ class Forwarding:
 
     def close(self) -> None:
         """Traces hold the weights: let go of them."""
+        self.ahead.drop()
+        self.ahead = WindowsAhead()
         self._compiled = None

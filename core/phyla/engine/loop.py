@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from phyla.engine import endings
+from phyla.engine.ahead import AheadCounts
 from phyla.engine.compiled_step import CompiledCounts
 from phyla.engine.counters import Counters
 from phyla.engine.mailbox import Mailbox
@@ -54,6 +55,11 @@ class EngineLoop:
         """Replaced after every unit of work; any thread may read it."""
 
     @property
+    def ahead_counts(self) -> AheadCounts:
+        """Of windows that were started ahead; any thread may read it."""
+        return self._runner.ahead_counts
+
+    @property
     def compiled_counts(self) -> CompiledCounts:
         """Of traced steps; any thread may read it."""
         return self._runner.compiled_counts
@@ -91,6 +97,8 @@ class EngineLoop:
                 self._cancel(request.request_id)
             else:
                 self._scheduler.enqueue(self._job(request))
+        if delivery.calls:
+            self._runner.drop_ahead()
         for work, future in delivery.calls:
             if future.set_running_or_notify_cancel():
                 try:
@@ -123,6 +131,7 @@ class EngineLoop:
     def _admit(self) -> None:
         while (job := self._scheduler.admit(self._waits_for_another)) is not None:
             opened = self._open[job.request_id]
+            self._runner.drop_ahead()
             self._mailbox.left_queue(job.request_id)
             try:
                 row = self._opener.open(opened.request)

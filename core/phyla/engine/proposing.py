@@ -144,6 +144,11 @@ class Proposing:
         return "exact" if self.drafting is None else self.drafting.acceptance
 
     @property
+    def is_on_host(self) -> bool:
+        """Whether nothing that proposes needs the device for it."""
+        return self.drafting is None or self.drafting.provider.facts.is_lookup
+
+    @property
     def taps(self) -> tuple[Tap, ...]:
         """Hidden rows that somebody wants to observe."""
         return () if self.drafting is None else self.drafting.provider.facts.taps

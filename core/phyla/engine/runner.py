@@ -10,6 +10,7 @@ from typing import Literal
 import mlx.core as mx
 
 from phyla.draft.span import Observed
+from phyla.engine.ahead import AheadCounts
 from phyla.engine.compiled_step import CompiledCounts
 from phyla.engine.drawn import Drawn, draw
 from phyla.engine.fast_route import FastRoute
@@ -111,6 +112,7 @@ class Runner:
         Returns:
             Whether the chunk is through.
         """
+        self.drop_ahead()
         if piece.is_new:
             row.chunk = self._start_chunk(row, piece)
         assert row.chunk is not None, "the scheduler went on with a chunk that wasn't begun"
@@ -161,6 +163,7 @@ class Runner:
             mx.synchronize()
         self._num_steps += 1
         if self._num_steps % STEPS_PER_CACHE_CLEAR == 0:
+            self.drop_ahead()
             mx.clear_cache()
         # One whose last token was only read stands by now.
         party = next((row.party for row in rows if row.party is not None), None)
@@ -189,6 +192,7 @@ class Runner:
                 none before it either, but isn't worth a trace of its own.)
         """
         began = time.perf_counter()
+        self.drop_ahead()
         going = self._seated([row for row in rows if row.wants_step], 1, is_shared=is_shared)
         unread = [row for row in rows if row.pending is not None]
         logits = self._forward(going, route, is_awaited=is_awaited) if going else None
@@ -206,8 +210,13 @@ class Runner:
         if going and unread:
             self._proposing.timed(len(going), 1, time.perf_counter() - began)
 
+    def drop_ahead(self) -> None:
+        """Something else than the next step is about to be asked of the device: nothing may wait there."""
+        self._forwarding.ahead.drop()
+
     def leave(self, row: Row) -> None:
         """The row is done: its seat is free, and a chunk under way is dropped whole."""
+        self.drop_ahead()
         row.chunk = None
         row.pending = None
         if row.party is not None:
@@ -235,6 +244,11 @@ class Runner:
     def memory(self) -> tuple[int, int]:
         """Bytes that MLX's allocator has in use now, and had at most."""
         return mx.get_active_memory(), mx.get_peak_memory()
+
+    @property
+    def ahead_counts(self) -> AheadCounts:
+        """Of windows that were started ahead; any thread may look."""
+        return self._forwarding.ahead.counts
 
     @property
     def compiled_counts(self) -> CompiledCounts:

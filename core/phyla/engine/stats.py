@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from phyla.engine.ahead import AheadCounts
     from phyla.engine.compiled_step import CompiledCounts
     from phyla.engine.counters import Counters
     from phyla.engine.engine import EngineSpec
@@ -18,6 +19,7 @@ class Counted:
 
     counters: Counters
     compiled: CompiledCounts
+    ahead: AheadCounts
     num_waiting: int
 
 
@@ -65,7 +67,9 @@ def engine_stats(
             "prefilled": counters.num_prefilled_tokens,
             "emitted": counters.num_emitted_tokens,
         },
-        "fast_route": None if spec.fast is None else spec.fast.stats(spec.facts, settings.batch, counted.compiled),
+        "fast_route": None
+        if spec.fast is None
+        else spec.fast.stats(spec.facts, settings.batch, counted.compiled, counted.ahead),
         "steps": {
             "decode": counters.num_steps,
             "shared": counters.num_shared_steps,

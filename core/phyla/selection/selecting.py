@@ -84,6 +84,7 @@ def select(
         fused_sdpa=_fuses_attention(options, decided),
         compiled_activations=options.compiled_activations,
         compiled_decode=options.compiled_decode,
+        windows_ahead=options.windows_ahead,
         notices=(*backend.notices, *settings.notices, *decided.notices, *_without_effect(options, decided)),
     )
 

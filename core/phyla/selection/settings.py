@@ -58,6 +58,10 @@ class SelectionSettings(PluginSettings, section="selection"):
     """Trace the decode step of the fast route once per shape and replay it; `auto` does where that was measured to be
     faster."""
 
+    windows_ahead: AutoOnOff = setting("auto", flag="--windows-ahead", lever="WINDOWS_AHEAD")
+    """Start traced verify windows before their tokens are known; the device waits for these. `auto` does on CUDA; `on`
+    elsewhere only changes the order of the work."""
+
     compiled_activations: OnOff = setting(
         True, flag="--compiled-activations", lever=("COMPILED_GEGLU", "COMPILED_SWIGLU")
     )
