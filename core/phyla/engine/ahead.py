@@ -40,6 +40,7 @@ class StepAhead:
         self._bays = under_way.bays
         num_ids = width * sum(bay.seating.num_seats for bay in self._bays)
         stored = self._stored()
+        self.is_posted = False
         self._late = open_late([*[0] * num_ids, *stored, *stored])
         self._replay = Replay(
             pieces,
@@ -49,20 +50,26 @@ class StepAhead:
         )
         self._replay.front(dispatches=self._late.is_dispatchable)
 
-    def finished(self, ids: Sequence[Sequence[int]], offsets: Sequence[int]) -> mx.array:
-        """Give the device what it waits for; (B * L, V) logits, undispatched.
+    def post(self, ids: Sequence[Sequence[int]], offsets: Sequence[int]) -> None:
+        """Give the device what it waits for.
 
         Args:
             ids: (B, L)
             offsets: (B,), the position of each row's first token.
         """
+        self.is_posted = True
         self._late.post([*(token_id for row in ids for token_id in row), *offsets, *self._stored()])
+
+    def logits(self) -> mx.array:
+        """(B * L, V) of the window that was posted, undispatched."""
+        assert self.is_posted, "the device waits for tokens"
         return self._replay.rest()
 
     def drop(self) -> None:
         """Let the device go on: the window isn't wanted."""
-        stored = self._stored()
-        self._late.post([*[0] * (self.width * len(stored)), *stored, *stored])
+        if not self.is_posted:
+            stored = self._stored()
+            self.post([[0] * self.width] * len(stored), stored)
 
     def was_late(self) -> bool:
         """Waits for the first layers: whether they ran before their tokens came."""
@@ -127,14 +134,21 @@ class WindowsAhead:
             self._rows = list(party.rows)
             self.counts = replace(self.counts, started=self.counts.started + 1)
 
+    def waits_for(self, rows: Sequence[Row]) -> bool:
+        """Whether a window of exactly these rows, in any order, waits."""
+        return self._step is not None and {id(row) for row in rows} == {id(row) for row in self._rows}
+
     def width_for(self, rows: Sequence[Row], at_least: int) -> int | None:
-        """Positions of the window that waits for exactly these rows, in any order; any other is dropped."""
-        if self._step is None:
-            return None
-        if self._step.width < at_least or {id(row) for row in rows} != {id(row) for row in self._rows}:
-            self.drop()
-            return None
-        return self._step.width
+        """Positions of the window that waits for these rows, if it has so many; any other is dropped."""
+        if self._step is not None and self.waits_for(rows) and self._step.width >= at_least:
+            return self._step.width
+        self.drop()
+        return None
+
+    def post(self, ids: Sequence[Sequence[int]], offsets: Sequence[int]) -> None:
+        """Give the window that waits its tokens; it is still to be taken. See `StepAhead.post`."""
+        assert self._step is not None, "nothing waits"
+        self._step.post(ids, offsets)
 
     def taken(self) -> StepAhead | None:
         """The window that waits; from now on it is the caller's."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
@@ -42,6 +42,39 @@ class _Window:
     @property
     def num_tokens(self) -> int:
         return len(self.plan.tokens)
+
+
+@dataclass(frozen=True)
+class _Staged:
+    """A round that can begin."""
+
+    windows: Sequence[_Window]
+    """In the order of their seats."""
+
+    width: int
+    party: Party
+
+    @property
+    def counts(self) -> list[int]:
+        """Positions per row."""
+        return [window.num_tokens for window in self.windows]
+
+    def ids(self) -> tuple[list[int], ...]:
+        """(B, L), empty seats and what is behind a shorter window padded."""
+        padded = [[*window.plan.tokens, *[0] * (self.width - window.num_tokens)] for window in self.windows]
+        return self.party.spread(padded, [0] * self.width)
+
+    def offsets(self) -> tuple[int, ...]:
+        """(B,), the position of each row's first token."""
+        return self.party.spread([window.row.num_computed for window in self.windows], 0)
+
+    def wanted(self) -> list[int]:
+        """Positions of the step that something is drawn for."""
+        return [
+            place * self.width + position
+            for place, window in zip(self.party.places, self.windows, strict=True)
+            for position in range(len(window.plan.context), window.num_tokens)
+        ]
 
 
 @dataclass(frozen=True)
@@ -80,6 +113,7 @@ class Rounds:
         self._proposing = proposing
         self._trace = trace
         self._vectorised = vectorised_sampling
+        self._staged: _Staged | None = None
         self._before: tuple[int, ...] = ()
         """Width and rows of the last pass."""
 
@@ -91,15 +125,35 @@ class Rounds:
             which needn't be waited for, does as well.
         """
         began = time.perf_counter()
+        staged, self._staged = self._staged, None
+        if staged is None or not self._forwarding.ahead.waits_for(rows):
+            staged = self._gathered(rows, route, seat)
+        if staged is None:
+            return None
+        windows, counts = staged.windows, staged.counts
+        while (passed := self._passed(staged, route)) is None:
+            # The device went on without their tokens: as if none of it had been.
+            staged.party.keep([0] * len(windows))
+        verdicts = self._judged(windows, passed.drawn)
+        if passed.has_window:
+            staged.party.keep([verdict.num_kept for verdict in verdicts])
+        for place, window, verdict in zip(staged.party.places, windows, verdicts, strict=True):
+            self._tell(window, verdict, _taps(passed.taps, place * staged.width, verdict.num_kept))
+            window.row.num_computed += verdict.num_kept
+        self._stage(staged)
+        self._proposing.timed(len(windows), max(counts), time.perf_counter() - began)
+        return sum(counts)
+
+    def _gathered(self, rows: Sequence[Row], route: Route, seat: Seat) -> _Staged | None:
+        """Seated rows and their windows; None if a plain step does as well, or nobody is left."""
+        ahead = self._forwarding.ahead
         found = self._proposing.propose(rows)
         is_plain = not found and not any(row.looks_at_every_step for row in rows)
-        ahead = self._forwarding.ahead
         if is_plain and ahead.width_for(rows, 1) is None:
             return None
         windows = self._planned(rows, found)
         if not windows:
-            ahead.drop()
-            return 0
+            return None
         by_row = {id(window.row): window for window in windows}
         going = [window.row for window in windows]
         width = _width(windows, route)
@@ -107,41 +161,44 @@ class Rounds:
         windows = [by_row[id(row)] for row in seat(going, width)]
         party = windows[0].row.party
         assert party is not None
-        counts = [window.num_tokens for window in windows]
-        while (passed := self._passed(windows, route, width, party)) is None:
-            # The device went on without their tokens: as if none of it had been.
-            party.keep([0] * len(windows))
-        verdicts = self._judged(windows, passed.drawn)
-        if passed.has_window:
-            party.keep([verdict.num_kept for verdict in verdicts])
-        for place, window, verdict in zip(party.places, windows, verdicts, strict=True):
-            self._tell(window, verdict, _taps(passed.taps, place * width, verdict.num_kept))
-            window.row.num_computed += verdict.num_kept
-        self._proposing.timed(len(windows), max(counts), time.perf_counter() - began)
-        return sum(counts)
+        return _Staged(windows, width, party)
 
-    def _passed(self, windows: Sequence[_Window], route: Route, width: int, party: Party) -> _Passed | None:
+    def _stage(self, before: _Staged) -> None:
+        """Give a window that waits its tokens at once: what else is to be done about the last one the device needn't
+        wait for. Rows that are then found to have ended (a stop string), or get company, gather anew.
+        """
+        ahead = self._forwarding.ahead
+        rows = [window.row for window in before.windows]
+        if not ahead.waits_for(rows) or any(row.has_ended or _has_fills(row) for row in rows):
+            return
+        windows = self._planned(rows, self._proposing.propose(rows))
+        if len(windows) == len(rows) and _width(windows, "fast") <= before.width:
+            self._staged = replace(before, windows=windows)
+            ahead.post(self._staged.ids(), self._staged.offsets())
+
+    def _passed(self, staged: _Staged, route: Route) -> _Passed | None:
         """One pass, read; None if it has to be taken back and done again."""
-        ahead = self._forwarding.ahead.taken()
-        counts = [window.num_tokens for window in windows]
-        has_window = ahead is not None or max(counts) > 1
+        windows, counts, width, party = staged.windows, staged.counts, staged.width, staged.party
+        ahead = self._forwarding.ahead
+        step = ahead.taken()
+        has_window = step is not None or max(counts) > 1
         if has_window:
             party.open_window(counts)
             for window in windows:
                 # A wider window than one keeps the tokens, not the bits.
                 window.row.is_exact = False
-        if ahead is None:
-            logits, taps, is_replayed = self._computed(self._step(windows, route, width, party), party)
+        if step is None:
+            logits, taps, is_replayed = self._computed(self._step(staged, route), party)
         else:
-            logits, taps, is_replayed = self._awaited(ahead, windows, width, party), {}, True
+            logits, taps, is_replayed = _awaited(step, staged), {}, True
         party.advance(counts)
         for window in windows:
             window.row.state.record(window.plan.tokens)
         drawn = self._drawn(windows, logits, route)
         mx.async_eval(drawn.arrays)  # type: ignore[no-untyped-call]
         if is_replayed and self._goes_on(windows, width):
-            self._forwarding.ahead.begin(party, width)
-        if ahead is not None and self._forwarding.ahead.was_late(ahead):
+            ahead.begin(party, width)
+        if step is not None and ahead.was_late(step):
             return None
         mx.eval(drawn.arrays)
         return _Passed(drawn, taps, has_window)
@@ -177,24 +234,15 @@ class Rounds:
             and all(window.row.max_tokens - window.row.num_emitted > window.num_tokens for window in windows)
         )
 
-    def _awaited(self, ahead: StepAhead, windows: Sequence[_Window], width: int, party: Party) -> mx.array:
-        """(M, V) logits of the wanted positions of a window that the device waits for."""
-        logits = ahead.finished(
-            party.spread(_ids(windows, width), [0] * width),
-            party.spread([window.row.num_computed for window in windows], 0),
-        )
-        wanted = _wanted(windows, width, party)
-        return logits if len(wanted) == logits.shape[0] else logits[mx.array(wanted, dtype=mx.int32)]
-
-    def _step(self, windows: Sequence[_Window], route: Route, width: int, party: Party) -> StepInput:
-        wanted = _wanted(windows, width, party)
+    def _step(self, staged: _Staged, route: Route) -> StepInput:
+        party = staged.party
         return StepInput(
-            ids=mx.array(party.spread(_ids(windows, width), [0] * width), dtype=mx.int32),
-            num_real=party.spread([window.num_tokens for window in windows], 0),
-            offsets=party.spread([window.row.num_computed for window in windows], 0),
+            ids=mx.array(staged.ids(), dtype=mx.int32),
+            num_real=party.spread(staged.counts, 0),
+            offsets=staged.offsets(),
             route=route,
             taps=self._proposing.taps,
-            wanted=None if width == 1 and party.is_full else mx.array(wanted, dtype=mx.int32),
+            wanted=None if staged.width == 1 and party.is_full else mx.array(staged.wanted(), dtype=mx.int32),
         )
 
     def _computed(self, step: StepInput, party: Party) -> tuple[mx.array, Mapping[Tap, mx.array], bool]:
@@ -268,15 +316,14 @@ def _taps(taps: Mapping[Tap, mx.array], start: int, num_kept: int) -> dict[Tap, 
     return {tap: hidden[:, start : start + num_kept] for tap, hidden in taps.items()}
 
 
-def _ids(windows: Sequence[_Window], width: int) -> list[list[int]]:
-    """(rows, L)"""
-    return [[*window.plan.tokens, *[0] * (width - window.num_tokens)] for window in windows]
+def _awaited(step: StepAhead, staged: _Staged) -> mx.array:
+    """(M, V) logits of the wanted positions of a window that was started ahead."""
+    if not step.is_posted:
+        step.post(staged.ids(), staged.offsets())
+    wanted, logits = staged.wanted(), step.logits()
+    return logits if len(wanted) == logits.shape[0] else logits[mx.array(wanted, dtype=mx.int32)]
 
 
-def _wanted(windows: Sequence[_Window], width: int, party: Party) -> list[int]:
-    """Positions of the step that something is drawn for."""
-    return [
-        place * width + position
-        for place, window in zip(party.places, windows, strict=True)
-        for position in range(len(window.plan.context), window.num_tokens)
-    ]
+def _has_fills(row: Row) -> bool:
+    """Whether something may be asked that counts what it is asked."""
+    return row.proposers is not None and row.proposers.fills is not None

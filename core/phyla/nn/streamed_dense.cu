@@ -44,7 +44,8 @@ auto multiply = [](float (&sums)[4], const uint4& low, const uint4& high, const 
 #undef PHYLA_MULTIPLY
 };
 
-// Every number of the matrix is used once: it shouldn't push x out of the first cache.
+// Every number of the matrix is used once: it shouldn't push x out of the first cache. A warp asks for half of each line
+// here and for the other half right after: the second cache should fetch them at once.
 auto read = [&](uint4 (&pieces)[AHEAD][2 * TILES], int base) {
 #pragma unroll
   for (int ahead = 0; ahead < AHEAD; ahead++) {
@@ -52,7 +53,7 @@ auto read = [&](uint4 (&pieces)[AHEAD][2 * TILES], int base) {
     for (int half = 0; half < 2 * TILES; half++) {
       const T* at = matrix_rows + static_cast<long>(half * 8) * num_inputs + base + ahead * 32;
       uint4& piece = pieces[ahead][half];
-      asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+      asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
                    : "=r"(piece.x), "=r"(piece.y), "=r"(piece.z), "=r"(piece.w)
                    : "l"(at));
     }
