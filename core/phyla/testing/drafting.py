@@ -63,10 +63,11 @@ class ScriptedProvider(DraftProvider):
     Args:
         script: what every row proposes.
         taps: hidden rows that the sources want to observe.
+        is_lookup: what its facts say; scripts run on the host.
     """
 
-    def __init__(self, script: Script, taps: tuple[Tap, ...] = ()) -> None:
-        self.facts = DraftFacts(taps=taps)
+    def __init__(self, script: Script, taps: tuple[Tap, ...] = (), *, is_lookup: bool = False) -> None:
+        self.facts = DraftFacts(taps=taps, is_lookup=is_lookup)
         self.sources: dict[str, ScriptedSource] = {}
         self._script = script
 

@@ -10,10 +10,12 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from phyla.backend.strategy import Strategies, parse_forced, shipped_table
+from phyla.engine.ahead import StepAhead
 from phyla.engine.compiled_step import CompiledCounts, CompiledSteps
 from phyla.engine.engine import EngineSpec
 from phyla.engine.fast_route import FastRoute
 from phyla.engine.forwarding import check_can_compile
+from phyla.engine.late_input import DeferredInput
 from phyla.errors import UsageError
 from phyla.kv.group import Group, LoopGroup
 from phyla.kv.layer_spec import FULL, LayerSpec, Layout, Plane
@@ -99,8 +101,7 @@ class Stepping:
         """Verify a window of a full bay, all of which is kept; logits of all its positions."""
         self.group.prepare(width)
         counts = (width,) * len(self.group.seats)
-        offsets = tuple(held for bay in self.group.bays for held in bay.num_tokens)
-        ids = mx.array([random_tokens(width, 256, seed=offset) for offset in offsets], dtype=mx.int32)
+        ids, offsets = self.drafted(width)
         self.group.open_window(counts)
         wanted = mx.arange(ids.size, dtype=mx.int32)
         logits = self._logits(StepInput(ids, counts, offsets, route="fast", wanted=wanted))
@@ -108,6 +109,11 @@ class Stepping:
         self.group.advance(counts)
         self.group.keep(counts)
         return logits
+
+    def drafted(self, width: int) -> tuple[mx.array, tuple[int, ...]]:
+        """A window's (seats, width) ids, which follow from where the rows stand, and offsets."""
+        offsets = tuple(held for bay in self.group.bays for held in bay.num_tokens)
+        return mx.array([random_tokens(width, 256, seed=offset) for offset in offsets], dtype=mx.int32), offsets
 
     def _logits(self, step: StepInput) -> mx.array:
         if self.steps is not None:
@@ -239,6 +245,46 @@ def test_a_window_writes_into_the_buffers_it_was_given() -> None:
     run.window(4)
     # Keys and values of no layer are copied, whichever piece it is in.
     assert addresses(run) == before
+
+
+def test_a_window_that_was_started_ahead_gives_the_same_numbers() -> None:
+    binding = toy_binding("FSFF")
+    usual, ahead = Stepping(binding, tracing(binding)), Stepping(binding, tracing(binding))
+    for run in (usual, ahead):
+        run.join(5)
+        run.join(9)
+        run.window(4)
+    before = addresses(ahead)
+    for _ in range(2):
+        # One that nobody wants in the end, and one that is behind it on the device.
+        started(ahead, 4).drop()
+        step = started(ahead, 4)
+        ids, offsets = ahead.drafted(4)
+        step.post(ids.tolist(), offsets)  # type: ignore[arg-type]
+        logits = step.logits()
+        assert mx.array_equal(logits, usual.window(4))
+        assert not step.was_late()
+        ahead.group.advance((4, 4))
+    assert ahead.steps is not None
+    assert ahead.steps.counts.retraces == 0
+    # Of no layer are keys and values copied, whichever piece it is in.
+    assert addresses(ahead) == before
+
+
+def test_nothing_is_started_ahead_that_was_never_traced(binding: ModelBinding) -> None:
+    run = Stepping(binding, tracing(binding))
+    run.join(5)
+    run.step(1)
+    assert run.steps is not None
+    assert run.steps.begun(4, run.group.bays, run.group.states(), DeferredInput) is None
+
+
+def started(run: Stepping, width: int) -> StepAhead:
+    assert run.steps is not None
+    run.group.prepare(2 * width)
+    step = run.steps.begun(width, run.group.bays, run.group.states(), DeferredInput)
+    assert step is not None
+    return step
 
 
 def addresses(run: Stepping) -> list[int]:
