@@ -166,6 +166,7 @@ def compared_kernels(shape: KernelShape) -> Iterator[dict[str, Any]]:
     from phyla.kv.group_geometry import why_not_ragged, why_not_rotated
     from phyla.nn.form import QuantForm
     from phyla.nn.products import product_named
+    from phyla.nn.streamed import streamed_gated
     from phyla.nn.weight import Weight
 
     def drawn(seed: int, *sizes: int) -> mx.array:
@@ -211,6 +212,8 @@ def compared_kernels(shape: KernelShape) -> Iterator[dict[str, Any]]:
         yield compared(f"append {name}", append(mx.array(keys), columns, fresh), expected, 0.0)
     if why_not_rotated(*widths, wraps=False) is None:
         yield from compared_rotations(shape, drawn, compared)
+    if mx.cuda.is_available():
+        yield from compared_late_inputs()
     outputs, inputs = shape.matrices[0].outputs, shape.matrices[0].inputs
     matrix = drawn(4, outputs, inputs)
     weights = [Weight(matrix)]
@@ -226,6 +229,29 @@ def compared_kernels(shape: KernelShape) -> Iterator[dict[str, Any]]:
                 got = product_named(name)(weight, x)
                 # Wide: MLX's own kernel for CPUs adds up in bfloat16.
                 yield compared(f"product {name}, {bits} bits, {num_rows} rows", got, exact, 0.04)
+            if bits != 8 and mx.cuda.is_available():
+                gate, up = mx.split(exact, 2, axis=-1)
+                gated = streamed_gated(weight, x)
+                yield compared(
+                    f"gated product, {bits} bits, {num_rows} rows", gated, gate * mx.sigmoid(gate) * up, 0.04
+                )
+
+
+def compared_late_inputs() -> Iterator[dict[str, Any]]:
+    """Numbers that are posted behind the dispatch, and those that never come."""
+    import mlx.core as mx
+    from phyla.engine.late_input import AwaitedInputs
+
+    inputs = AwaitedInputs()
+    otherwise, posted = list(range(500)), list(range(500, 1000))
+    for is_posted in (True, False):
+        late = inputs.open(otherwise)
+        mx.async_eval(late.numbers)  # type: ignore[no-untyped-call]
+        if is_posted:
+            late.post(posted)
+        is_right = late.numbers.tolist() == (posted if is_posted else otherwise) and late.was_late() != is_posted
+        yield {"what": f"late input, {'posted' if is_posted else 'given up'}", "passed": is_right}
+    inputs.close()
 
 
 def compared_rotations(

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import mlx.core as mx
+
 from phyla.engine.replay import Piece, Replay, StepArrays
 
 if TYPE_CHECKING:
-    import mlx.core as mx
-
     from phyla.engine.compiled_step import CompiledSteps
-    from phyla.engine.late_input import OpenLateInput
+    from phyla.engine.late_input import LateInputs
     from phyla.engine.party import Party
     from phyla.engine.row import Row
     from phyla.engine.traced_span import UnderWay
@@ -32,16 +32,16 @@ class StepAhead:
         under_way: where its rows sit. What its first layers store if nothing is ever posted lies behind what the bays
             count as stored now: there must be room for that.
         width: of the window.
-        open_late: makes its inputs.
+        late_inputs: opens its inputs.
     """
 
-    def __init__(self, pieces: Sequence[Piece], under_way: UnderWay, width: int, open_late: OpenLateInput) -> None:
+    def __init__(self, pieces: Sequence[Piece], under_way: UnderWay, width: int, late_inputs: LateInputs) -> None:
         self.width = width
         self._bays = under_way.bays
         num_ids = width * sum(bay.seating.num_seats for bay in self._bays)
         stored = self._stored()
         self.is_posted = False
-        self._late = open_late([*[0] * num_ids, *stored, *stored])
+        self._late = late_inputs.open([*[0] * num_ids, *stored, *stored])
         self._replay = Replay(
             pieces,
             under_way,
@@ -111,12 +111,12 @@ class WindowsAhead:
 
     Args:
         compiled: the traces; None: nothing is ever started ahead.
-        open_late: makes a window's inputs.
+        late_inputs: opens a window's inputs; None: as without traces.
     """
 
-    def __init__(self, compiled: CompiledSteps | None = None, open_late: OpenLateInput | None = None) -> None:
+    def __init__(self, compiled: CompiledSteps | None = None, late_inputs: LateInputs | None = None) -> None:
         self._compiled = compiled
-        self._open_late = open_late
+        self._late_inputs = late_inputs
         self._step: StepAhead | None = None
         self._rows: list[Row] = []
         self.counts = AheadCounts()
@@ -125,11 +125,11 @@ class WindowsAhead:
         """Start a window of these rows, who go on from what was stored for them or from less; where that can be."""
         assert self._step is None, "one at a time"
         # Whether posted or not, it stores within the room that each kind of layer has behind a row's end.
-        if self._compiled is None or self._open_late is None:
+        if self._compiled is None or self._late_inputs is None:
             return
         if not all(bay.fits(2 * width) for bay in party.bays):
             return
-        self._step = self._compiled.begun(width, party.bays, party.states(), self._open_late)
+        self._step = self._compiled.begun(width, party.bays, party.states(), self._late_inputs)
         if self._step is not None:
             self._rows = list(party.rows)
             self.counts = replace(self.counts, started=self.counts.started + 1)
@@ -168,3 +168,11 @@ class WindowsAhead:
         if step is not None:
             step.drop()
             self.counts = replace(self.counts, unused=self.counts.unused + 1)
+
+    def close(self) -> None:
+        """Nothing is started any more."""
+        self.drop()
+        if self._late_inputs is not None:
+            mx.synchronize()
+            self._late_inputs.close()
+            self._late_inputs = None

@@ -24,7 +24,7 @@ from phyla.engine.replay import Piece, Replay, StepArrays
 from phyla.engine.traced_span import Buffers, LayerSpan, Traced, UnderWay, layers_of, spans_of
 
 if TYPE_CHECKING:
-    from phyla.engine.late_input import OpenLateInput
+    from phyla.engine.late_input import LateInputs
     from phyla.kv.stacked.bay import Bay
     from phyla.model.binding import LayerStates, ModelBinding
     from phyla.model.step import StepInput
@@ -150,7 +150,7 @@ class CompiledSteps:
             _log.warning("A decode step of one shape was traced %d times too often.", self.counts.retraces)
         return logits
 
-    def begun(self, width: int, bays: Sequence[Bay], states: LayerStates, late: OpenLateInput) -> StepAhead | None:
+    def begun(self, width: int, bays: Sequence[Bay], states: LayerStates, late: LateInputs) -> StepAhead | None:
         """A window of rows that sit like this, whose tokens follow; None where none like it has been traced yet."""
         key = _key(bays, width, is_awaited=True)
         if self.counts.failures or key not in self._traced:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from phyla.engine.ahead import WindowsAhead
 from phyla.engine.compiled_step import CompiledCounts, CompiledSteps
 from phyla.engine.grouping import Grouping, GroupOption, why_not_stacked
-from phyla.engine.late_input import AwaitedInput, DeferredInput
+from phyla.engine.late_input import AwaitedInputs, DeferredInputs, LateInputs
 from phyla.engine.party import Party
-from phyla.errors import UsageError
+from phyla.errors import BackendError, UsageError
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from phyla.kv.row_state import RowState
     from phyla.model.binding import ModelBinding
     from phyla.model.step import StepInput
+
+_log = logging.getLogger(__name__)
 
 
 def check_can_compile(asked: CompiledOption, layout: Layout, row: RowState) -> None:
@@ -65,7 +68,7 @@ class Forwarding:
             self._grouping = Grouping(option, fast.strategies, most_rows, is_traced)
             self._compiled = CompiledSteps(binding, is_traced, fast.room_bytes)
             if fast.starts_ahead:
-                self.ahead = WindowsAhead(self._compiled, AwaitedInput if fast.device_waits else DeferredInput)
+                self.ahead = WindowsAhead(self._compiled, _late_inputs(fast))
 
     @property
     def compiled_counts(self) -> CompiledCounts:
@@ -110,6 +113,16 @@ class Forwarding:
 
     def close(self) -> None:
         """Traces hold the weights: let go of them."""
-        self.ahead.drop()
+        self.ahead.close()
         self.ahead = WindowsAhead()
         self._compiled = None
+
+
+def _late_inputs(fast: FastRoute) -> LateInputs | None:
+    if not fast.device_waits:
+        return DeferredInputs()
+    try:
+        return AwaitedInputs()
+    except BackendError as error:
+        _log.warning("Windows aren't started ahead: %s", error)
+        return None

@@ -54,10 +54,16 @@ def fused(activation: GatedActivation, compiled: bool) -> GatedActivation:
     return CompiledActivation(activation) if compiled else activation
 
 
+def is_swiglu(activation: GatedActivation) -> bool:
+    """Whether it is `swiglu`, as one kernel or not."""
+    return (activation.plain if isinstance(activation, CompiledActivation) else activation) is swiglu
+
+
 class CompiledActivation:
     """One kernel for any shape, with mlx-lm's bits; `on_route` may have others."""
 
     def __init__(self, activation: GatedActivation) -> None:
+        self.plain = activation
         self._kernel: GatedActivation = mx.compile(activation, shapeless=True)
         is_on_cpu = mx.default_device().type == mx.DeviceType.cpu
         self._on_fast_route = swiglu_by_powers if is_on_cpu and activation is swiglu else self._kernel

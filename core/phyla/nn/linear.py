@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 
 from phyla.nn.products import FastProducts, whole
+from phyla.nn.streamed import gates, streamed, streamed_gated
 from phyla.nn.weight import Join, Weight, stacked_rows
 
 if TYPE_CHECKING:
@@ -78,6 +79,17 @@ class FusedLinear:
     def together(self, x: mx.array) -> mx.array | None:
         """The outputs of all parts side by side, on the fast route; None where they are stored apart."""
         return None if self.whole is None else self.whole(x, "fast")
+
+    def gated(self, x: mx.array) -> mx.array | None:
+        """`swiglu` of its two parts on the fast route, where their product can do that on the way; None elsewhere."""
+        whole = self.whole
+        if whole is None or whole.bias is not None or whole.products is None:
+            return None
+        weight = whole.weight
+        are_halves = self._cuts == [weight.num_rows // 2]
+        if not are_halves or not gates(weight) or whole.products.product(weight, x) is not streamed:
+            return None
+        return streamed_gated(weight, x)
 
     @property
     def arrays(self) -> list[mx.array]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
-from phyla.nn.activation import CompiledActivation, GatedActivation
+from phyla.nn.activation import CompiledActivation, GatedActivation, is_swiglu
 from phyla.nn.linear import FusedLinear, Linear
 
 if TYPE_CHECKING:
@@ -29,8 +29,10 @@ class GatedMLP:
 
     def __call__(self, x: mx.array, route: Route) -> mx.array:
         """(..., E) in and out."""
-        gate, up = self.gate_up(x, route)
         activation = self.activation
+        if route == "fast" and is_swiglu(activation) and (activated := self.gate_up.gated(x)) is not None:
+            return self.down(activated, route)
+        gate, up = self.gate_up(x, route)
         if isinstance(activation, CompiledActivation):
             activation = activation.on_route(route)
         return self.down(activation(gate, up), route)

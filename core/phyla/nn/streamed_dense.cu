@@ -1,6 +1,6 @@
 // Body of a kernel; MLX writes its head: inputs x (rows, inputs) and matrix (outputs, inputs), output `product`
-// (rows, outputs), and the template's T (of all), HALF (T is float16, not bfloat16), CHUNKS (of eight rows of x), TILES and
-// WARPS.
+// (rows, outputs), and the template's T (of all), HALF (T is float16, not bfloat16), CHUNKS (of eight rows of x), TILES,
+// WARPS and GATED (what `streamed_sums.cu` says of it).
 //
 // A block has 16 * TILES outputs; its warps share the inputs and put their sums together at the end. Tensor cores add up
 // in any order of the inputs that both operands agree on, so each lane takes eight neighbours of one row: a row of the
@@ -18,7 +18,9 @@ const int warp = threadIdx.x / 32;
 const int lane = threadIdx.x % 32;
 const int group = lane / 4;
 const int part = lane % 4 * 8;
-const int first = blockIdx.x * OUTPUTS;
+const int first = blockIdx.x * (GATED ? OUTPUTS / 2 : OUTPUTS);
+// Row of the matrix, behind the lane's own, that each half of a tile begins with: gated, the second tile is of the up part.
+auto row_of = [&](int half) { return GATED ? half % 2 * 8 + half / 2 * (num_outputs / 2) : half * 8; };
 
 const T* matrix_rows = matrix + static_cast<long>(first + group) * num_inputs + part;
 const T* x_rows[CHUNKS];
@@ -51,7 +53,7 @@ auto read = [&](uint4 (&pieces)[AHEAD][2 * TILES], int base) {
   for (int ahead = 0; ahead < AHEAD; ahead++) {
 #pragma unroll
     for (int half = 0; half < 2 * TILES; half++) {
-      const T* at = matrix_rows + static_cast<long>(half * 8) * num_inputs + base + ahead * 32;
+      const T* at = matrix_rows + static_cast<long>(row_of(half)) * num_inputs + base + ahead * 32;
       uint4& piece = pieces[ahead][half];
       asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
                    : "=r"(piece.x), "=r"(piece.y), "=r"(piece.z), "=r"(piece.w)

@@ -1,6 +1,7 @@
 // Body of a kernel; MLX writes its head: inputs x (rows, inputs), matrix (outputs, inputs / 8) of four bits a number,
 // scales and biases (outputs, inputs / GROUP), output `product` (rows, outputs), and the template's T, HALF (T is
-// float16, not bfloat16), CHUNKS (of eight rows of x), TILES, WARPS and GROUP.
+// float16, not bfloat16), CHUNKS (of eight rows of x), TILES, WARPS, GATED (what `streamed_sums.cu` says
+// of it) and GROUP.
 //
 // As in streamed_dense.cu, but a lane has 32 neighbours of a row, in one load. They are unpacked in registers, to the
 // numbers that an unpacked matrix of T would have: code 0x4300 | q is 128 + q in bfloat16, 0x6400 | q is 1024 + q in
@@ -18,7 +19,9 @@ const int warp = threadIdx.x / 32;
 const int lane = threadIdx.x % 32;
 const int group = lane / 4;
 const int part = lane % 4 * 32;
-const int first = blockIdx.x * OUTPUTS;
+const int first = blockIdx.x * (GATED ? OUTPUTS / 2 : OUTPUTS);
+// Row of the matrix, behind the lane's own, that each half of a tile begins with: gated, the second tile is of the up part.
+auto row_of = [&](int half) { return GATED ? half % 2 * 8 + half / 2 * (num_outputs / 2) : half * 8; };
 const long first_row = first + group;
 
 const T* x_rows[CHUNKS];
@@ -43,7 +46,7 @@ auto doubled = [](T number) {
 auto read = [&](Packed (&packed)[2 * TILES], int base) {
 #pragma unroll
   for (int half = 0; half < 2 * TILES; half++) {
-    const long row = first_row + half * 8;
+    const long row = first_row + row_of(half);
     const auto* at = matrix + row * (num_inputs / 8) + (base + part) / 8;
     uint4& codes = packed[half].codes;
     asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"

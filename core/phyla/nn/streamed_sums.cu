@@ -14,11 +14,25 @@ for (int tile = 0; tile < TILES; tile++) {
 }
 __syncthreads();
 
-for (int index = threadIdx.x; index < num_rows * OUTPUTS; index += blockDim.x) {
+auto sum_of = [&](int row, int output) {
   float sum = 0.0f;
 #pragma unroll
   for (int each = 0; each < WARPS; each++) {
-    sum += shared[each][index / OUTPUTS][index % OUTPUTS];
+    sum += shared[each][row][output];
   }
-  product[static_cast<long>(index / OUTPUTS) * num_outputs + first + index % OUTPUTS] = static_cast<T>(sum);
+  return sum;
+};
+
+// Gated, the first half of the outputs is the gate of the second: `silu(gate) * up` is what is written, of each rounded.
+constexpr int WRITTEN = GATED ? OUTPUTS / 2 : OUTPUTS;
+for (int index = threadIdx.x; index < num_rows * WRITTEN; index += blockDim.x) {
+  const int row = index / WRITTEN;
+  const int output = index % WRITTEN;
+  float number = sum_of(row, output);
+  if constexpr (GATED) {
+    const float gate = static_cast<float>(static_cast<T>(number));
+    const float up = static_cast<float>(static_cast<T>(sum_of(row, output + WRITTEN)));
+    number = gate / (1.0f + expf(-gate)) * up;
+  }
+  product[static_cast<long>(row) * (GATED ? num_outputs / 2 : num_outputs) + first + output] = static_cast<T>(number);
 }

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import mlx.core as mx
 import pytest
 from phyla.backend.strategy import Strategies, shipped_table
-from phyla.engine import forwarding
 from phyla.engine.drafting import Drafting
 from phyla.engine.engine import Engine, EngineSpec
 from phyla.engine.fast_route import FastRoute
-from phyla.engine.late_input import DeferredInput
+from phyla.engine.late_input import DeferredInput, DeferredInputs
 from phyla.request import Request, SamplingParams
 from phyla.testing.drafting import Script, ScriptedProvider
 from phyla.testing.engines import a_request, running, toy_spec
@@ -91,12 +92,9 @@ def test_windows_pass_the_ends_of_rings_and_of_bays() -> None:
 class Late(DeferredInput):
     """Every second one goes without what is posted."""
 
-    num_made = 0
-
-    def __init__(self, otherwise: Sequence[int]) -> None:
+    def __init__(self, otherwise: Sequence[int], number: int) -> None:
         super().__init__(otherwise)
-        type(self).num_made += 1
-        self._is_late = type(self).num_made % 2 == 0
+        self._is_late = number % 2 == 1
 
     def post(self, numbers: Sequence[int]) -> None:
         if not self._is_late:
@@ -110,7 +108,8 @@ class Late(DeferredInput):
 def test_a_window_that_the_device_did_not_wait_for_is_computed_again(
     monkeypatch: pytest.MonkeyPatch, sampling: Mapping[str, Any]
 ) -> None:
-    monkeypatch.setattr(forwarding, "DeferredInput", Late)
+    numbers = itertools.count()
+    monkeypatch.setattr(DeferredInputs, "open", lambda self, otherwise: Late(otherwise, next(numbers)))
     requests = [of_length(length, 40, **sampling) for length in (5, 9, 215)]
     with running(spec_of("SF"), requests) as (engine, log):
         heard = [log.wait(request.request_id).ids for request in requests]
@@ -160,6 +159,15 @@ def test_nothing_is_started_ahead(spec: Callable[[], EngineSpec]) -> None:
     with running(spec(), [request]) as (engine, log):
         assert log.wait("5").ids == alone("FF", [request])[0]
         assert (counts(engine) or {"started": 0})["started"] == 0
+
+
+def test_without_a_driver_rounds_begin_when_they_are_known(caplog: pytest.LogCaptureFixture) -> None:
+    request = of_length(5, 30)
+    with running(spec_of("FF", fast=replace(FAST, device_waits=True)), [request]) as (engine, log):
+        assert log.wait("5").ids == alone("FF", [request])[0]
+        is_on_cuda = mx.cuda.is_available()
+        assert (counts(engine)["started"] > 0) == is_on_cuda
+    assert ("Windows aren't started ahead: No CUDA driver" in caplog.text) != is_on_cuda
 
 
 def test_drafts_that_come_and_go_meet_a_window_that_is_wide_enough() -> None:

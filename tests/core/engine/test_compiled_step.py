@@ -15,7 +15,7 @@ from phyla.engine.compiled_step import CompiledCounts, CompiledSteps
 from phyla.engine.engine import EngineSpec
 from phyla.engine.fast_route import FastRoute
 from phyla.engine.forwarding import check_can_compile
-from phyla.engine.late_input import DeferredInput
+from phyla.engine.late_input import DeferredInputs
 from phyla.errors import UsageError
 from phyla.kv.group import Group, LoopGroup
 from phyla.kv.layer_spec import FULL, LayerSpec, Layout, Plane
@@ -276,13 +276,13 @@ def test_nothing_is_started_ahead_that_was_never_traced(binding: ModelBinding) -
     run.join(5)
     run.step(1)
     assert run.steps is not None
-    assert run.steps.begun(4, run.group.bays, run.group.states(), DeferredInput) is None
+    assert run.steps.begun(4, run.group.bays, run.group.states(), DeferredInputs()) is None
 
 
 def started(run: Stepping, width: int) -> StepAhead:
     assert run.steps is not None
     run.group.prepare(2 * width)
-    step = run.steps.begun(width, run.group.bays, run.group.states(), DeferredInput)
+    step = run.steps.begun(width, run.group.bays, run.group.states(), DeferredInputs())
     assert step is not None
     return step
 
