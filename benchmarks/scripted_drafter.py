@@ -101,9 +101,11 @@ def measure(reference: str, arguments: argparse.Namespace) -> dict[str, Any]:
             samples.append(sample)
             print(f"pair {pair + 1}: {sample}", flush=True)
         chosen = {"family": plain.plan.family.name, "device": plain.plan.backend.device_name, "dtype": plain.plan.dtype}
+        ahead = drafting.engine.stats()["fast_route"]["ahead"]
     return {
         "versions": versions("phyla", "mlx", "numpy"),
         "chosen": chosen,
+        "windows_ahead": ahead,
         "summary": {str(count): summary(samples, str(count)) for count in arguments.rows},
         "samples": samples,
     }

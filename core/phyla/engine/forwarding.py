@@ -123,6 +123,6 @@ def _late_inputs(fast: FastRoute) -> LateInputs | None:
         return DeferredInputs()
     try:
         return AwaitedInputs()
-    except BackendError as error:
+    except (BackendError, RuntimeError) as error:
         _log.warning("Windows aren't started ahead: %s", error)
         return None

@@ -1,5 +1,5 @@
 // Body of a kernel; MLX writes its head: inputs address (of the host's numbers) and otherwise, outputs numbers and
-// is_late, and the template's NOT_YET and PATIENCE_NS.
+// is_late, and the template's PATIENCE_NS. A negative number isn't there yet.
 //
 // Each thread looks for its own numbers, so that it doesn't matter in which order they become visible.
 const int* posted = reinterpret_cast<const int*>(address[0]);
@@ -11,9 +11,9 @@ for (int place = threadIdx.x; place < otherwise_shape[0]; place += blockDim.x) {
     while (true) {
         asm volatile("ld.relaxed.sys.s32 %0, [%1];" : "=r"(number) : "l"(posted + place) : "memory");
         asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-        if (number != NOT_YET || now - began > PATIENCE_NS) break;
+        if (number >= 0 || now - began > PATIENCE_NS) break;
     }
-    if (number == NOT_YET) {
+    if (number < 0) {
         has_all = false;
         number = otherwise[place];
     }

@@ -87,7 +87,7 @@ class AwaitedInput:
         memory[:] = NOT_YET
         self._numbers, self._is_late = _kernel()(
             inputs=[address, mx.array(list(otherwise), dtype=mx.int32)],
-            template=[("NOT_YET", NOT_YET), ("PATIENCE_NS", int(PATIENCE_SECONDS * 1e9))],
+            template=[("PATIENCE_NS", int(PATIENCE_SECONDS * 1e9))],
             grid=(THREADS, 1, 1),
             threadgroup=(THREADS, 1, 1),
             output_shapes=[(len(otherwise),), (1,)],
@@ -110,6 +110,7 @@ class AwaitedInputs:
 
     Raises:
         BackendError: the driver gives no memory for them.
+        RuntimeError: the kernel can't be compiled.
     """
 
     def __init__(self) -> None:
@@ -119,6 +120,10 @@ class AwaitedInputs:
             (start, mx.array([address], dtype=mx.int64))
             for start, address in zip((0, MOST_NUMBERS), addresses, strict=True)
         )
+        # Now, and not in the middle of somebody's answer.
+        first = self.open([0])
+        first.post([0])
+        mx.eval(first.numbers)
 
     def open(self, otherwise: Sequence[int]) -> AwaitedInput:
         assert len(otherwise) <= MOST_NUMBERS, "a step has so many rows and positions at most"
