@@ -86,8 +86,9 @@ class DraftFacts:
     """Tokens the target forwards again after a prefix hit so that the set can go on."""
 
     is_lookup: bool = False
-    """It proposes on the host at next to no cost. With adaptive lengths it is tried on plain steps first, by comparing
-    what it would have proposed with what came."""
+    """It proposes on the host at next to no cost, and asks nothing of the device for it: a round may be started there
+    before its drafts are known. With adaptive lengths it is tried on plain steps first, by comparing what it would have
+    proposed with what came."""
 
     max_tokens: int = 3
     """Most tokens it proposes at once."""

@@ -200,6 +200,8 @@ def _without_effect(
     why = "--route exact" if options.route == "exact" else "--batch 1"
     if options.compiled_decode == "on" and is_never_fast:
         yield f"--compiled-decode on has no effect: {why} computes as mlx-lm does."
+    if options.windows_ahead == "on" and is_never_fast:
+        yield f"--windows-ahead on has no effect: {why} computes as mlx-lm does."
     if not forced:
         return
     if is_never_fast:

@@ -67,8 +67,10 @@ def test_cuda_streams_packed_weights_of_a_few_rows_and_unpacks_those_of_many(row
     assert CUDA.choose(QmmGeometry(rows, 4096, 4096, 4), CUDA.product_names()).name == name
 
 
-@pytest.mark.parametrize(("rows", "name"), [(1, "whole"), (4, "streamed"), (8, "whole"), (32, "whole"), (512, "whole")])
-def test_cuda_streams_dense_weights_of_a_lone_rows_window(rows: int, name: str) -> None:
+@pytest.mark.parametrize(
+    ("rows", "name"), [(1, "whole"), (4, "streamed"), (8, "streamed"), (16, "streamed"), (32, "whole"), (512, "whole")]
+)
+def test_cuda_streams_dense_weights_of_a_few_rows(rows: int, name: str) -> None:
     usable = {"whole", "streamed"} if rows <= 32 else {"whole"}
     assert CUDA.choose(MatmulGeometry(rows, 4096, 4096), usable).name == name
 

@@ -6,11 +6,17 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from phyla.backend.strategy import MatmulGeometry, QmmGeometry, Strategies, parse_forced, shipped_table
+from phyla.model.step import Route
+from phyla.nn import linear, products
+from phyla.nn.activation import CompiledActivation, GatedActivation, geglu, swiglu
 from phyla.nn.form import QuantForm
+from phyla.nn.linear import FusedLinear, Linear
+from phyla.nn.mlp import GatedMLP
 from phyla.nn.product_geometry import usable_products, why_not_streamed
 from phyla.nn.products import FastProducts, whole
 from phyla.nn.streamed import streamed, takes_form
 from phyla.nn.weight import Weight
+from phyla.testing.close import assert_close
 
 CUDA = Strategies(shipped_table("cuda"))
 
@@ -56,10 +62,65 @@ def test_numbers_that_it_was_not_written_for_are_left_to_other_ways(on_cuda: Non
     for group, bits, is_taken in ((64, 4, True), (32, 4, True), (64, 8, False)):
         packed = Weight(*mx.quantize(matrix, group_size=group, bits=bits), form=QuantForm(group, bits))
         assert takes_form(packed, mx.bfloat16) == is_taken
-    products = FastProducts(Strategies(shipped_table("cuda"), parse_forced("matmul=streamed")))
-    assert products.product(Weight(matrix), mx.zeros((4, 128), dtype=mx.bfloat16)) is streamed
-    assert products.product(Weight(matrix), mx.zeros((4, 128))) is whole
-    assert products.product(Weight(matrix), mx.zeros((1, 128), dtype=mx.bfloat16)) is whole
+    fast = FastProducts(Strategies(shipped_table("cuda"), parse_forced("matmul=streamed")))
+    assert fast.product(Weight(matrix), mx.zeros((4, 128), dtype=mx.bfloat16)) is streamed
+    assert fast.product(Weight(matrix), mx.zeros((4, 128))) is whole
+    assert fast.product(Weight(matrix), mx.zeros((1, 128), dtype=mx.bfloat16)) is whole
+
+
+def gated_plainly(weight: Weight, x: mx.array) -> mx.array:
+    """The twin of `streamed_gated`."""
+    return swiglu(*mx.split(weight.multiply(x), 2, axis=-1))
+
+
+@pytest.mark.parametrize(
+    ("activation", "outputs", "rows", "route", "is_gated"),
+    [
+        (swiglu, (32, 32), 4, "fast", True),
+        (CompiledActivation(swiglu), (32, 32), 4, "fast", True),
+        (swiglu, (32, 32), 4, "exact", False),
+        (swiglu, (32, 32), 1, "fast", False),
+        (geglu, (32, 32), 4, "fast", False),
+        # Halves that no block of the kernel's has.
+        (swiglu, (24, 24), 4, "fast", False),
+    ],
+    ids=["swiglu", "compiled", "exact", "one-row", "geglu", "sizes"],
+)
+def test_swiglu_is_part_of_a_streamed_product(
+    on_cuda: None,
+    monkeypatch: pytest.MonkeyPatch,
+    activation: GatedActivation,
+    outputs: tuple[int, int],
+    rows: int,
+    route: Route,
+    is_gated: bool,
+) -> None:
+    calls: list[Weight] = []
+
+    def gated(weight: Weight, x: mx.array) -> mx.array:
+        calls.append(weight)
+        return gated_plainly(weight, x)
+
+    def product(weight: Weight, x: mx.array) -> mx.array:
+        return weight.multiply(x)
+
+    for module in (linear, products):
+        monkeypatch.setattr(module, "streamed", product)
+    monkeypatch.setattr(products, "PRODUCTS", {"whole": whole, "streamed": product})
+    monkeypatch.setattr(linear, "streamed_gated", gated)
+
+    def drawn(seed: int, *sizes: int) -> mx.array:
+        return mx.random.normal(sizes, key=mx.random.key(seed)).astype(mx.bfloat16)
+
+    fast = FastProducts(Strategies(shipped_table("cuda"), parse_forced("matmul=streamed")))
+    gate_up = FusedLinear([Linear(Weight(drawn(seed, size, 128)), None, fast) for seed, size in enumerate(outputs)])
+    mlp = GatedMLP(gate_up, Linear(Weight(drawn(2, 128, outputs[0]))), activation)
+    x = drawn(3, 1, rows, 128)
+    got = mlp(x, route)
+    assert len(calls) == is_gated
+    monkeypatch.setattr(FusedLinear, "gated", lambda self, x: None)
+    # Of bfloat16 numbers; compiled, the activation rounds once and not thrice.
+    assert_close(got, mlp(x, route), atol=2e-2 * float(mx.abs(got).max().item()), why="bfloat16, other roundings")
 
 
 @pytest.mark.cuda
