@@ -3,7 +3,8 @@
 decode      time per token with a JSON schema and without: runs of one loaded model that alternate every two seconds
 first_mask  from a schema of 50 properties that nobody has sent before to its first mask
 masks       filling a mask, over the valid values of the official JSON Schema test suite, token by token
-company     a running client's time between tokens while another's hard schemas compile, and in the pauses between them
+company     a running client's time between tokens while another's hard schemas compile, while a process of the lowest
+            priority computes for nothing, and while nobody does anything, in turn
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
+import signal
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -34,13 +39,16 @@ NUM_RUNS = 4
 """Of each side in a pair, one of each in turn: what the machine does meanwhile meets both."""
 
 NUM_GAPS = 600
-"""Between the tokens of a pair's streams, at least, alone and beside each kind of hard schema."""
+"""Between the tokens of a pair's streams, at least, alone and beside each kind of company."""
 
 NUM_STREAMED = 200
-PHASE_SECONDS = 8.0
-"""Of hard schemas one after another, at least; then of none."""
+PHASE_SECONDS = 3.0
+"""Of one kind of company, at least. Short: a machine's own pace drifts within a minute, and then meets all of them."""
 
 ALONE = "alone"
+LOOP = "a bare loop"
+"""What any work on the machine costs that gives way as far as it can: how near to 1 a schema may come here."""
+
 HARD_FOR = {"listed": ENGINES, "divided": ("llguidance",)}
 """Engines that take each kind of hard schema."""
 
@@ -154,20 +162,20 @@ def mask_times(matcher: Any, ids: Sequence[int]) -> Iterator[float]:
 
 def company(engine: str, num_pairs: int) -> dict[str, Any]:
     """Paired 99th percentiles of the time between a row's tokens."""
-    kinds = {name: sources for name, sources in hard_schemas().items() if engine in HARD_FOR[name]}
+    sources = {name: source for name, source in hard_schemas().items() if engine in HARD_FOR[name]}
     with phyla.load("starter", proposer=engine) as model:
         model.constraints.warm_up()
         model.chat(PROMPT, max_tokens=NUM_STREAMED)
         as_a_server()
-        hard = HardSchemas(model, kinds)
+        other = OtherClient(model, sources)
         samples: list[dict[str, dict[str, float]]] = []
         try:
             for number in range(num_pairs):
-                samples.append({name: of_gaps(gaps) for name, gaps in beside(model, hard).items()})
-                print(f"{engine} pair {number + 1}: {samples[-1]}, {hard.num_sent} schemas so far", flush=True)
+                samples.append({name: percentiles(gaps) for name, gaps in beside(model, other).items()})
+                print(f"{engine} pair {number + 1}: {samples[-1]}, {other.num_sent} schemas so far", flush=True)
         finally:
-            hard.close()
-    return {"ratios": {name: ratios(samples, name) for name in kinds}, "milliseconds": samples}
+            other.close()
+    return {"ratios": {name: ratios(samples, name) for name in (*sources, LOOP)}, "milliseconds": samples}
 
 
 def ratios(samples: Sequence[Mapping[str, Mapping[str, float]]], name: str) -> dict[str, Any]:
@@ -176,16 +184,16 @@ def ratios(samples: Sequence[Mapping[str, Mapping[str, float]]], name: str) -> d
     }
 
 
-def beside(model: phyla.Model, hard: HardSchemas) -> dict[str, list[float]]:
-    """Milliseconds between the tokens of long answers, by what was being compiled meanwhile."""
-    gaps: dict[str, list[float]] = {name: [] for name in (ALONE, *hard.kinds)}
+def beside(model: phyla.Model, other: OtherClient) -> dict[str, list[float]]:
+    """Milliseconds between the tokens of long answers, by what was going on meanwhile."""
+    gaps: dict[str, list[float]] = {name: [] for name in other.kinds}
     while min(map(len, gaps.values())) < NUM_GAPS:
         last: float | None = None
-        before = hard.phase
+        before = other.phase
         for piece in model.stream_chat(PROMPT, max_tokens=NUM_STREAMED):
             if piece.token_id is None:
                 continue
-            now, after = time.perf_counter(), hard.phase
+            now, after = time.perf_counter(), other.phase
             # A gap in which that changed is nobody's.
             if last is not None and before is after:
                 gaps[after.name].append((now - last) * 1e3)
@@ -198,42 +206,61 @@ class Phase:
     """Of another client's doing."""
 
     name: str
-    """The kind of schema it sends, or `ALONE`."""
+    """The kind of schema it sends, `LOOP` or `ALONE`."""
 
 
-class HardSchemas:
-    """Another client: sends one hard schema after another, each as no one before, and pauses, in turn.
+class OtherClient:
+    """Sends one hard schema after another, each as no one before; lets a loop run; does nothing; in turn.
 
     What it sends was written before: a client's own work is done on a machine of its own.
     """
 
-    def __init__(self, model: phyla.Model, kinds: Mapping[str, str]) -> None:
-        self.kinds = kinds
+    def __init__(self, model: phyla.Model, sources: Mapping[str, str]) -> None:
+        self.kinds = (ALONE, *sources, LOOP)
         self.phase = Phase(ALONE)
         self.num_sent = 0
         self._model = model
+        self._sources = sources
         self._is_closed = threading.Event()
-        self._thread = threading.Thread(target=self._send)
+        self._loop = stopped_loop()
+        self._thread = threading.Thread(target=self._go_round)
         self._thread.start()
 
     def close(self) -> None:
         self._is_closed.set()
         self._thread.join()
+        self._loop.kill()
+        self._loop.wait()
 
-    def _send(self) -> None:
-        seconds = PHASE_SECONDS
+    def _go_round(self) -> None:
         for name in itertools.cycle(self.kinds):
-            # As much time alone as beside them: one that is under way is waited for, which may take longer.
-            if self._is_closed.wait(seconds):
-                return
             self.phase = Phase(name)
-            begun = time.perf_counter()
-            while (seconds := time.perf_counter() - begun) < PHASE_SECONDS:
-                self.num_sent += 1
-                source = self.kinds[name].replace("ANOTHER", str(self.num_sent), 1)
-                with suppress(ConstraintError):
-                    self._model.constraints.compile(ConstraintSpec("json_schema", source))
-            self.phase = Phase(ALONE)
+            if name in self._sources:
+                self._send(self._sources[name])
+            elif name == LOOP:
+                self._loop.send_signal(signal.SIGCONT)
+                self._is_closed.wait(PHASE_SECONDS)
+                self._loop.send_signal(signal.SIGSTOP)
+            else:
+                self._is_closed.wait(PHASE_SECONDS)
+            if self._is_closed.is_set():
+                return
+
+    def _send(self, source: str) -> None:
+        begun = time.perf_counter()
+        while time.perf_counter() - begun < PHASE_SECONDS and not self._is_closed.is_set():
+            self.num_sent += 1
+            another = source.replace("ANOTHER", str(self.num_sent), 1)
+            with suppress(ConstraintError):
+                self._model.constraints.compile(ConstraintSpec("json_schema", another))
+
+
+def stopped_loop() -> subprocess.Popen[bytes]:
+    """A process that computes for nothing where a core would idle, until somebody continues it."""
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    os.sched_setscheduler(process.pid, os.SCHED_IDLE, os.sched_param(0))
+    process.send_signal(signal.SIGSTOP)
+    return process
 
 
 def hard_schemas() -> dict[str, str]:
@@ -241,10 +268,6 @@ def hard_schemas() -> dict[str, str]:
     listed = {"$comment": "ANOTHER", "enum": [f"value {index}" for index in range(20_000)]}
     divided = {"$comment": "ANOTHER", "type": "integer", "multipleOf": 97 * 89 * 11}
     return {"listed": json.dumps(listed), "divided": json.dumps(divided)}
-
-
-def of_gaps(gaps: Sequence[float]) -> dict[str, float]:
-    return {"p50": round(statistics.median(gaps), 2), "p99": round(statistics.quantiles(gaps, n=100)[98], 2)}
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:

@@ -40,7 +40,7 @@ def overhead(result: Result) -> str:
 
 
 def company(result: Result) -> str:
-    rows = ["| time between tokens, beside hard schemas against without | p50 | p99 |", "| --- | --- | --- |"]
+    rows = ["| time between tokens, in company against alone | p50 | p99 |", "| --- | --- | --- |"]
     for engine, found in result["engines"].items():
         for kind, ratios in found["ratios"].items():
             cells = (f"{one['mean']}x ({one['interval_95'][0]} to {one['interval_95'][1]})" for one in ratios.values())
