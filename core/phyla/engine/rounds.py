@@ -196,7 +196,8 @@ class Rounds:
             window.row.state.record(window.plan.tokens)
         drawn = self._drawn(windows, logits, route)
         mx.async_eval(drawn.arrays)  # type: ignore[no-untyped-call]
-        if is_replayed and self._goes_on(windows, width):
+        # Reading log-probabilities may ask the device for more.
+        if is_replayed and self._goes_on(windows, width) and not any(drawn.captures):
             ahead.begin(party, width)
         if step is not None and ahead.was_late(step):
             return None

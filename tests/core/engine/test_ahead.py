@@ -145,17 +145,18 @@ def test_newcomers_and_questions_to_the_engine_let_it_go_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "spec",
+    ("spec", "num_logprobs"),
     [
-        lambda: spec_of("FF", is_lookup=False),
-        lambda: spec_of("FF", fast=replace(FAST, starts_ahead=False)),
-        lambda: spec_of("FF", settings={"batch": 1}),
-        lambda: spec_of("FF", lambda history, room: []),
+        (lambda: spec_of("FF", is_lookup=False), None),
+        (lambda: spec_of("FF", fast=replace(FAST, starts_ahead=False)), None),
+        (lambda: spec_of("FF", settings={"batch": 1}), None),
+        (lambda: spec_of("FF", lambda history, room: []), None),
+        (lambda: spec_of("FF"), 3),
     ],
-    ids=["needs-the-device", "off", "exact", "nothing-proposed"],
+    ids=["needs-the-device", "off", "exact", "nothing-proposed", "log-probabilities"],
 )
-def test_nothing_is_started_ahead(spec: Callable[[], EngineSpec]) -> None:
-    request = of_length(5, 30)
+def test_nothing_is_started_ahead(spec: Callable[[], EngineSpec], num_logprobs: int | None) -> None:
+    request = of_length(5, 30, num_logprobs=num_logprobs)
     with running(spec(), [request]) as (engine, log):
         assert log.wait("5").ids == alone("FF", [request])[0]
         assert (counts(engine) or {"started": 0})["started"] == 0
