@@ -34,6 +34,18 @@ def test_tokens_are_those_of_plain_decoding(folder, plain, options, sampling):
             assert got.usage.speculation["method"] == "ngram"
 
 
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.9, "seed": 7, "top_p": 0.9}, {"frequency_penalty": 0.5}])
+def test_rounds_that_are_started_ahead_bring_the_same_tokens(folder, plain, sampling):
+    options = {"route": "fast", "compiled_decode": "on", "draft_adaptive": "off", "num_draft_tokens": 3}
+    with phyla.load(str(folder), method="ngram", windows_ahead="on", **options) as drafting:
+        for prompt in PROMPTS:
+            want = plain.generate(prompt, max_tokens=40, **sampling)
+            assert drafting.generate(prompt, max_tokens=40, **sampling).token_ids == want.token_ids
+        ahead = drafting.engine.stats()["fast_route"]["ahead"]
+    assert ahead["started"] > 0
+    assert ahead["late"] == 0
+
+
 def test_the_plan_says_who_chose_it(folder):
     with phyla.load(str(folder), method="ngram") as model:
         assert (model.plan.method.name, model.plan.method.chosen_by) == ("ngram", "flag")

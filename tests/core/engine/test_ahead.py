@@ -16,7 +16,7 @@ from phyla.engine.fast_route import FastRoute
 from phyla.engine.late_input import DeferredInput, DeferredInputs
 from phyla.request import Request, SamplingParams
 from phyla.testing.drafting import Script, ScriptedProvider
-from phyla.testing.engines import a_request, running, toy_spec
+from phyla.testing.engines import CountedTime, a_request, running, toy_spec
 from phyla.testing.family import random_tokens
 from phyla.testing.row_equality import Joining, RowEqualityContract
 
@@ -39,7 +39,8 @@ def spec_of(layers: str, script: Script = as_before, *, is_lookup: bool = True, 
         provider = ScriptedProvider(script, is_lookup=is_lookup)
         return replace(loading(), drafting=Drafting("scripted", provider, MOST_DRAFTS, is_adaptive=False))
 
-    return replace(spec, load=load)
+    # By a clock of its own: which rounds meet a prefill then doesn't depend on how fast the machine is.
+    return replace(spec, load=load, now=CountedTime())
 
 
 def counts(engine: Engine) -> Mapping[str, int]:
@@ -76,9 +77,10 @@ def test_rounds_are_started_ahead_where_windows_are_traced(layers: str) -> None:
         heard = [log.wait(request.request_id).ids for request in requests]
         ahead = counts(engine)
     assert heard == alone(layers, requests)
-    # Nobody joins and all end by their length, which is seen coming.
     assert (ahead["started"] > 5) == ("R" not in layers)
-    assert (ahead["unused"], ahead["late"]) == (0, 0)
+    # Some go when another row's prompt is read.
+    assert ahead["started"] >= 2 * ahead["unused"]
+    assert ahead["late"] == 0
 
 
 def test_windows_pass_the_ends_of_rings_and_of_bays() -> None:

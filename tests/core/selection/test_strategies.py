@@ -203,6 +203,11 @@ def test_compiling_says_where_it_has_no_effect(manager: PluginManager, backend: 
     assert "--compiled-decode on has no effect: --batch 1 computes as mlx-lm does." in plan.notices
 
 
+def test_starting_ahead_says_where_it_has_no_effect(manager: PluginManager, backend: BackendFacts) -> None:
+    plan = select("toy", manager, filled(windows_ahead="on", route="exact"), backend)
+    assert "--windows-ahead on has no effect: --route exact computes as mlx-lm does." in plan.notices
+
+
 def test_compiling_takes_a_word(manager: PluginManager, backend: BackendFacts) -> None:
     assert select("toy", manager, filled(), backend).compiled_decode == "auto"
     assert select("toy", manager, filled(compiled_decode="off"), backend).compiled_decode == "off"
