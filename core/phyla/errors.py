@@ -150,6 +150,11 @@ class ConstraintError(RequestError):
     """A grammar or schema that can't be compiled or enforced; names the keyword."""
 
 
+class ConstraintUntried(ConstraintError):
+    """Nothing is said against the constraint: trying it came to no end, maybe for reasons of this machine's. Another
+    time it may be tried."""
+
+
 class GenerationFailed(RequestError):
     """The request's own work raised; carries the cause."""
 

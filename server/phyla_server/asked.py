@@ -19,6 +19,8 @@ WISHES: Mapping[str, str] = {
 }
 MAX_REASON_CHARS = 500
 UNENFORCEABLE = "unenforceable_constraint"
+UNTRIED = "untried_constraint"
+RETRY_SECONDS = 5
 """The code of every 400 that `--structured-fallback warn` would have let through."""
 
 
@@ -32,6 +34,11 @@ class AskedConstraint:
     def refusal(self, reason: str) -> ApiError:
         """The 400 that says why."""
         return bad_request(f"{self.field} can't be enforced: {reason}", self.field, UNENFORCEABLE)
+
+    def postponed(self, reason: str) -> ApiError:
+        """The 503 of one that nothing is said against: this machine was too busy to find out."""
+        headers = {"retry-after": str(RETRY_SECONDS)}
+        return ApiError(503, f"{self.field} wasn't tried out: {reason}", "server_error", UNTRIED, self.field, headers)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from phyla.draft.compiling import Enforced
-from phyla.errors import ConstraintError
+from phyla.errors import ConstraintError, ConstraintUntried
 
-from phyla_server.asked import UNENFORCEABLE, AskedConstraint, Unenforced
+from phyla_server.asked import UNENFORCEABLE, UNTRIED, AskedConstraint, Unenforced
 from phyla_server.errors import ApiError
 from phyla_server.incoming import Incoming
 from phyla_server.serving import Serving
@@ -53,7 +53,7 @@ async def made_ready(
         consequence: what then happens instead, for the Warning header.
 
     Raises:
-        ApiError: it can't be served, or 400 for a constraint that nothing here enforces.
+        ApiError: it can't be served, 400 for a constraint that nothing here enforces, or 503 for one that wasn't tried.
     """
     began = time.perf_counter()
     preparation, num_bytes = serving.preparation, len(incoming.raw)
@@ -62,7 +62,7 @@ async def made_ready(
         enforced = None if prepared.asked is None else await _compiled(serving, prepared.asked)
         return Ready(prepared, _timing(began), enforced)
     except ApiError as error:
-        if error.code != UNENFORCEABLE or not serving.warns_of_fallback:
+        if error.code not in (UNENFORCEABLE, UNTRIED) or not serving.warns_of_fallback:
             raise
         unenforced = Unenforced(error.message)
     prepared = await preparation.run(lambda: prepare(serving, incoming, unenforced), num_bytes)
@@ -77,5 +77,7 @@ def _timing(began: float) -> Mapping[str, str]:
 async def _compiled(serving: Serving, asked: AskedConstraint) -> Enforced:
     try:
         return await serving.enforcing.compile(asked)
+    except ConstraintUntried as error:
+        raise asked.postponed(str(error)) from error
     except ConstraintError as error:
         raise asked.refusal(str(error)) from error

@@ -11,6 +11,8 @@ from typing import Any, Literal
 import httpx
 import openai
 import pytest
+from phyla.draft.trial import Trials
+from phyla.errors import ConstraintUntried
 from phyla.library import load_with
 from phyla.plugins import discover
 from phyla.settings import flags_from_options, load_settings
@@ -197,6 +199,32 @@ def test_without_an_engine_a_constraint_is_refused(serve):
     response = serve(proposer="none").chat(response_format=FORMAT)
     assert response.status_code == 400
     assert "--proposer" in response.json()["error"]["message"]
+
+
+@pytest.fixture
+def untried(monkeypatch):
+    def comes_to_no_end(self, prepare, spec):
+        raise ConstraintUntried("Compiling it came to no end within 40 seconds.")
+
+    monkeypatch.setattr(Trials, "run", comes_to_no_end)
+
+
+def test_what_a_busy_machine_could_not_try_is_worth_another_attempt(client, untried):
+    answers = [client.chat(guided_regex="[0-9]{3}x", max_tokens=4) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [503, 503]
+    assert answers[0].headers["retry-after"] == "5"
+    assert answers[0].json()["error"] == {
+        "message": "guided_regex wasn't tried out: Compiling it came to no end within 40 seconds.",
+        "type": "server_error",
+        "param": "guided_regex",
+        "code": "untried_constraint",
+    }
+
+
+def test_fallback_goes_on_without_what_could_not_be_tried(serve, untried):
+    response = serve(structured_fallback="warn").chat(guided_regex="[0-9]{3}x", max_tokens=2)
+    assert response.status_code == 200
+    assert "came to no end" in response.headers["warning"]
 
 
 def test_fallback_asks_in_words_and_warns(serve):

@@ -17,9 +17,9 @@ from weakref import WeakValueDictionary
 from phyla.backend.background import QUICK_SECONDS, in_background
 from phyla.draft.grammar_settings import GrammarSettings
 from phyla.draft.looking import is_long, look_over
-from phyla.draft.trial import NotTried, TrialLimits, Trials
+from phyla.draft.trial import TrialLimits, Trials
 from phyla.draft.vocabulary import Vocabulary
-from phyla.errors import ConstraintError
+from phyla.errors import ConstraintError, ConstraintUntried
 from phyla.kv.scheme import SUPPORTED, Support, refused
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class ConstraintCompiler:
             outcome = enforced = self._compile(spec)
             mine.set_result(enforced)
             return enforced
-        except NotTried as error:
+        except ConstraintUntried as error:
             mine.set_exception(error)
             raise
         except ConstraintError as error:

@@ -16,7 +16,7 @@ from phyla.backend.background import in_background
 from phyla.backend.killable import KillableWorker, WorkerDied, WorkerFailed, WorkerTookTooLong
 from phyla.draft.blaming import costliest
 from phyla.draft.looking import is_long
-from phyla.errors import ConstraintError
+from phyla.errors import ConstraintError, ConstraintUntried
 from phyla.kv.scheme import SUPPORTED, Support, refused
 
 if TYPE_CHECKING:
@@ -38,15 +38,11 @@ Name = tuple[str, str]
 """Of a function: its module's and its own."""
 
 
-class NotTried(ConstraintError):
-    """Says nothing about the constraint: another time it may be tried."""
-
-
 class _Ended(ConstraintError):
     """Trying it took its process down."""
 
 
-class _Unfinished(NotTried):
+class _Unfinished(ConstraintUntried):
     """Trying it took longer than anybody waits."""
 
 
@@ -95,13 +91,13 @@ class Trials:
 
         Raises:
             ConstraintError: what the trial said against it, or that it computed too long, grew or crashed.
-            NotTried: it came to no end, maybe for reasons of this machine's.
+            ConstraintUntried: it came to no end, maybe for reasons of this machine's.
         """
         name = _name_of(prepare)
         try:
             return float(self._answer({"trial": name, **self._bounds(spec)}, prepared=name)["seconds"])
         except _Unfinished as error:
-            raise NotTried(f"{error}{_likely('' if is_long(spec) else costliest(spec))}") from error
+            raise ConstraintUntried(f"{error}{_likely('' if is_long(spec) else costliest(spec))}") from error
         except _Ended as error:
             raise ConstraintError(f"{error}{_likely(self._costliest(spec))}") from error
 
@@ -117,7 +113,7 @@ class Trials:
 
         Raises:
             ConstraintError: looking it over took too long, grew or crashed.
-            NotTried: it came to no end, maybe for reasons of this machine's.
+            ConstraintUntried: it came to no end, maybe for reasons of this machine's.
         """
         question = {"supports": _name_of(supports), "max_nesting": max_nesting, **self._bounds(spec)}
         reason = self._answer(question)["reason"]
@@ -172,7 +168,7 @@ class Trials:
         try:
             answer = worker.process.ask(prepare, PREPARE_SECONDS, MAX_ANSWER_BYTES)
         except WorkerFailed as error:
-            raise NotTried("The process that tries out constraints doesn't get ready. Try again.") from error
+            raise ConstraintUntried("The process that tries out constraints doesn't get ready. Try again.") from error
         if "error" not in answer:
             worker.ready_for.add(name)
         return answer
@@ -188,7 +184,7 @@ class Trials:
             # From such a thread the process goes after others from its first moment on.
             return _Worker(in_background(lambda: KillableWorker(WORKER)))
         except WorkerFailed as error:
-            raise NotTried("The process that tries out constraints doesn't start.") from error
+            raise ConstraintUntried("The process that tries out constraints doesn't start.") from error
 
     def _blame(self, worker: KillableWorker, error: WorkerFailed) -> str:
         if worker.exit_status == -signal.SIGPROF:
