@@ -20,8 +20,9 @@ WISHES: Mapping[str, str] = {
 MAX_REASON_CHARS = 500
 UNENFORCEABLE = "unenforceable_constraint"
 UNTRIED = "untried_constraint"
+"""The codes of what `--structured-fallback warn` would have let through: of every 400, and of every 503."""
+
 RETRY_SECONDS = 5
-"""The code of every 400 that `--structured-fallback warn` would have let through."""
 
 
 @dataclass(frozen=True)

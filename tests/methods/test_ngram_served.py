@@ -43,7 +43,6 @@ def test_rounds_that_are_started_ahead_bring_the_same_tokens(folder, plain, samp
             assert drafting.generate(prompt, max_tokens=40, **sampling).token_ids == want.token_ids
         ahead = drafting.engine.stats()["fast_route"]["ahead"]
     assert ahead["started"] > 0
-    assert ahead["late"] == 0
 
 
 def test_the_plan_says_who_chose_it(folder):

@@ -42,7 +42,7 @@ class StepAhead:
         stored = self._stored()
         self.is_posted = False
         self._late = late_inputs.open([*[0] * num_ids, *stored, *stored])
-        self._replay = Replay(
+        self._replay: Replay | None = Replay(
             pieces,
             under_way,
             [layer.evaluate() for layer in under_way.layers],
@@ -61,9 +61,13 @@ class StepAhead:
         self._late.post([*(token_id for row in ids for token_id in row), *offsets, *self._stored()])
 
     def logits(self) -> mx.array:
-        """(B * L, V) of the window that was posted, undispatched."""
+        """(B * L, V) of the window that was posted, undispatched. Once."""
         assert self.is_posted, "the device waits for tokens"
-        return self._replay.rest()
+        assert self._replay is not None, "they are asked for once"
+        logits = self._replay.rest()
+        # It holds what the layers store: the next window, started while this one is waited for, is to write into that.
+        self._replay = None
+        return logits
 
     def drop(self) -> None:
         """Let the device go on: the window isn't wanted."""

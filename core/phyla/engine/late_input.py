@@ -16,6 +16,7 @@ import mlx.core as mx
 import numpy as np
 
 from phyla.backend.pinned_memory import PinnedMemory
+from phyla.errors import BackendError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -109,7 +110,7 @@ class AwaitedInputs:
     """Opens inputs that a CUDA device waits for.
 
     Raises:
-        BackendError: the driver gives no memory for them.
+        BackendError: the driver gives no memory for them, or the device doesn't see what is written there.
         RuntimeError: the kernel can't be compiled.
     """
 
@@ -120,10 +121,19 @@ class AwaitedInputs:
             (start, mx.array([address], dtype=mx.int64))
             for start, address in zip((0, MOST_NUMBERS), addresses, strict=True)
         )
-        # Now, and not in the middle of somebody's answer.
+        try:
+            self._try()
+        except Exception:
+            self.close()
+            raise
+
+    def _try(self) -> None:
+        """Now, and not in the middle of somebody's answer: does it compile, and does the device see what is posted?"""
         first = self.open([0])
-        first.post([0])
-        mx.eval(first.numbers)
+        mx.async_eval(first.numbers)  # type: ignore[no-untyped-call]
+        first.post([1])
+        if first.was_late() or first.numbers.item() != 1:
+            raise BackendError("The CUDA device doesn't see what the host writes into pinned memory.")
 
     def open(self, otherwise: Sequence[int]) -> AwaitedInput:
         assert len(otherwise) <= MOST_NUMBERS, "a step has so many rows and positions at most"

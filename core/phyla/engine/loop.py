@@ -201,7 +201,14 @@ class EngineLoop:
     def _step(self, keys: Sequence[RowKey], route: Route, work: DecodeRound) -> None:
         rows = [self._rows[key] for key in keys]
         before = self._services.now()
-        stepped = self._runner.step(rows, route, is_shared=keys is work.shared, reads_at_once=work.is_before_prefill)
+        is_shared = keys is work.shared
+        stepped = self._runner.step(
+            rows,
+            route,
+            is_shared=is_shared,
+            reads_at_once=work.is_before_prefill,
+            is_followed=work.is_before_prefill or (is_shared and bool(work.alone)),
+        )
         seconds = self._services.now() - before
         self._count(num_steps=1, num_shared_steps=int(len(rows) > 1), num_stacked_steps=int(stepped.group == "stacked"))
         self._services.tell(StepFinished(stepped.kind, len(rows), stepped.num_tokens, seconds))

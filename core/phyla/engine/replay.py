@@ -50,7 +50,8 @@ class Replay:
     Args:
         pieces: of the step.
         under_way: where its rows sit.
-        buffers: of all its layers, which have no other owner any more once the first piece has run.
+        buffers: of all its layers; emptied once the first piece has run, which writes into them if nobody else owns
+            them.
         inputs: of the step.
     """
 

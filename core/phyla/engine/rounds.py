@@ -55,6 +55,11 @@ class _Staged:
     party: Party
 
     @property
+    def has_window(self) -> bool:
+        """Whether some of it may be taken back."""
+        return self.width > 1
+
+    @property
     def counts(self) -> list[int]:
         """Positions per row."""
         return [window.num_tokens for window in self.windows]
@@ -92,8 +97,6 @@ class _Drawn:
 class _Passed:
     drawn: _Drawn
     taps: Mapping[Tap, mx.array]
-    has_window: bool
-    """Windows are open on it."""
 
 
 class Rounds:
@@ -114,15 +117,23 @@ class Rounds:
         self._trace = trace
         self._vectorised = vectorised_sampling
         self._staged: _Staged | None = None
-        self._before: tuple[int, ...] = ()
-        """Width and rows of the last pass."""
+        """What the window that waits was posted."""
 
-    def run(self, rows: Sequence[Row], route: Route, seat: Seat) -> int | None:
+        self._before: tuple[int, ...] = ()
+        """Width and rows of the last pass that was replayed."""
+
+    def run(self, rows: Sequence[Row], route: Route, seat: Seat, *, is_followed: bool) -> int | None:
         """One round of rows whose tokens are all on the host.
 
+        Args:
+            rows: who steps.
+            route: of the step.
+            seat: seats them.
+            is_followed: other work of the device's comes next.
+
         Returns:
-            How many positions were computed; None if nobody proposed anything and nobody has to look: a plain step,
-            which needn't be waited for, does as well.
+            How many positions were computed; None if a plain step, which needn't be waited for, does as well: nobody
+            proposed anything, nobody has to look and no window waits; or if nobody is left.
         """
         began = time.perf_counter()
         staged, self._staged = self._staged, None
@@ -130,19 +141,31 @@ class Rounds:
             staged = self._gathered(rows, route, seat)
         if staged is None:
             return None
-        windows, counts = staged.windows, staged.counts
-        while (passed := self._passed(staged, route)) is None:
-            # The device went on without their tokens: as if none of it had been.
-            staged.party.keep([0] * len(windows))
+        windows, counts, party = staged.windows, staged.counts, staged.party
+        passed = self._passed(staged, route, is_followed=is_followed)
+        is_late = passed is None
+        if passed is None:
+            # The device went on without their tokens: as if none of it had been, and not ahead this time.
+            party.keep([0] * len(windows))
+            self._forwarding.ahead.drop()
+            passed = self._passed(staged, route, is_followed=is_followed)
+            assert passed is not None, "what isn't started ahead can't be late"
         verdicts = self._judged(windows, passed.drawn)
-        if passed.has_window:
-            staged.party.keep([verdict.num_kept for verdict in verdicts])
-        for place, window, verdict in zip(staged.party.places, windows, verdicts, strict=True):
+        if staged.has_window:
+            party.keep([verdict.num_kept for verdict in verdicts])
+        for place, window, verdict in zip(party.places, windows, verdicts, strict=True):
             self._tell(window, verdict, _taps(passed.taps, place * staged.width, verdict.num_kept))
             window.row.num_computed += verdict.num_kept
         self._stage(staged)
-        self._proposing.timed(len(windows), max(counts), time.perf_counter() - began)
+        # Neither what was computed twice nor what was wider than it had to be says what such a step costs.
+        if not is_late and (max(counts) > 1 or staged.width == 1):
+            self._proposing.timed(len(windows), max(counts), time.perf_counter() - began)
         return sum(counts)
+
+    def drop_ahead(self) -> None:
+        """Let go of the window that waits, if one does, and of what it was posted."""
+        self._staged = None
+        self._forwarding.ahead.drop()
 
     def _gathered(self, rows: Sequence[Row], route: Route, seat: Seat) -> _Staged | None:
         """Seated rows and their windows; None if a plain step does as well, or nobody is left."""
@@ -176,13 +199,12 @@ class Rounds:
             self._staged = replace(before, windows=windows)
             ahead.post(self._staged.ids(), self._staged.offsets())
 
-    def _passed(self, staged: _Staged, route: Route) -> _Passed | None:
+    def _passed(self, staged: _Staged, route: Route, *, is_followed: bool) -> _Passed | None:
         """One pass, read; None if it has to be taken back and done again."""
         windows, counts, width, party = staged.windows, staged.counts, staged.width, staged.party
         ahead = self._forwarding.ahead
         step = ahead.taken()
-        has_window = step is not None or max(counts) > 1
-        if has_window:
+        if staged.has_window:
             party.open_window(counts)
             for window in windows:
                 # A wider window than one keeps the tokens, not the bits.
@@ -197,12 +219,13 @@ class Rounds:
         drawn = self._drawn(windows, logits, route)
         mx.async_eval(drawn.arrays)  # type: ignore[no-untyped-call]
         # Reading log-probabilities may ask the device for more.
-        if is_replayed and self._goes_on(windows, width) and not any(drawn.captures):
+        is_free = not is_followed and not any(drawn.captures)
+        if is_replayed and self._goes_on(windows, width) and is_free:
             ahead.begin(party, width)
         if step is not None and ahead.was_late(step):
             return None
         mx.eval(drawn.arrays)
-        return _Passed(drawn, taps, has_window)
+        return _Passed(drawn, taps)
 
     def _planned(self, rows: Sequence[Row], found: Mapping[int, Proposed]) -> list[_Window]:
         """Windows of the rows whose constraint could be asked; the others fail alone."""

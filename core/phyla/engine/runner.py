@@ -134,7 +134,15 @@ class Runner:
         mx.clear_cache()
         return True
 
-    def step(self, rows: Sequence[Row], route: Route, *, is_shared: bool, reads_at_once: bool = False) -> Stepped:
+    def step(
+        self,
+        rows: Sequence[Row],
+        route: Route,
+        *,
+        is_shared: bool,
+        reads_at_once: bool = False,
+        is_followed: bool = False,
+    ) -> Stepped:
         """One decode step of rows that step together.
 
         The forward is dispatched from tokens that may still be on the device; while it runs the host reads them.
@@ -144,14 +152,18 @@ class Runner:
             route: of the step.
             is_shared: they sit in the common group; otherwise each sits alone.
             reads_at_once: wait for the drawn tokens: something long comes next on the device.
+            is_followed: something other than these rows' next step comes next on the device.
         """
         stepped = Stepped("decode", len(rows))
         is_synced = self._options.sync_first_token and any(row.num_drawn == 0 for row in rows)
         if is_synced:
+            self.drop_ahead()
             mx.synchronize()
         try:
             wants_round = any(row.wants_round(len(rows)) for row in rows)
-            num_verified = self._verified(rows, route, is_shared=is_shared) if wants_round else None
+            num_verified = None
+            if wants_round:
+                num_verified = self._verified(rows, route, is_shared=is_shared, is_followed=is_followed)
             if num_verified is None:
                 self._pipelined(rows, route, is_shared=is_shared, reads_at_once=reads_at_once, is_awaited=wants_round)
             else:
@@ -160,6 +172,7 @@ class Runner:
             for row in rows:
                 row.fail(error)
         if is_synced:
+            self.drop_ahead()
             mx.synchronize()
         self._num_steps += 1
         if self._num_steps % STEPS_PER_CACHE_CLEAR == 0:
@@ -169,13 +182,14 @@ class Runner:
         party = next((row.party for row in rows if row.party is not None), None)
         return stepped if party is None else replace(stepped, group=party.group_name)
 
-    def _verified(self, rows: Sequence[Row], route: Route, *, is_shared: bool) -> int | None:
+    def _verified(self, rows: Sequence[Row], route: Route, *, is_shared: bool, is_followed: bool) -> int | None:
         """A round, if somebody has something to propose; None otherwise."""
         self._read([row for row in rows if row.pending is not None])
         return self._rounds.run(
             [row for row in rows if row.wants_step],
             route,
             lambda going, width: self._seated(going, width, is_shared=is_shared),
+            is_followed=is_followed,
         )
 
     def _pipelined(
@@ -212,7 +226,7 @@ class Runner:
 
     def drop_ahead(self) -> None:
         """Something else than the next step is about to be asked of the device: nothing may wait there."""
-        self._forwarding.ahead.drop()
+        self._rounds.drop_ahead()
 
     def leave(self, row: Row) -> None:
         """The row is done: its seat is free, and a chunk under way is dropped whole."""

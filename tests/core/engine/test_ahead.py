@@ -10,10 +10,12 @@ from typing import Any
 import mlx.core as mx
 import pytest
 from phyla.backend.strategy import Strategies, shipped_table
+from phyla.draft.length import StepCosts
 from phyla.engine.drafting import Drafting
 from phyla.engine.engine import Engine, EngineSpec
 from phyla.engine.fast_route import FastRoute
 from phyla.engine.late_input import DeferredInput, DeferredInputs
+from phyla.engine.rounds import Rounds
 from phyla.request import Request, SamplingParams
 from phyla.testing.drafting import Script, ScriptedProvider
 from phyla.testing.engines import CountedTime, a_request, running, toy_spec
@@ -119,6 +121,34 @@ def test_a_window_that_the_device_did_not_wait_for_is_computed_again(
     assert heard == alone("SF", requests)
 
 
+def test_what_a_late_round_took_is_no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int]] = []
+    monkeypatch.setattr(StepCosts, "record", lambda self, rows, width, seconds: seen.append((rows, width)))
+    numbers = itertools.count()
+    monkeypatch.setattr(DeferredInputs, "open", lambda self, otherwise: Late(otherwise, next(numbers)))
+    request = of_length(5, 40)
+    with running(spec_of("FF"), [request]) as (engine, log):
+        rounds = log.wait("5").finished.usage.speculation["targetCalls"]
+        num_late = counts(engine)["late"]
+    assert num_late > 2
+    assert len(seen) == rounds - num_late
+
+
+def test_a_cancelled_row_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Rounds] = []
+    monkeypatch.setattr(
+        Rounds, "_stage", lambda self, before, stage=Rounds._stage: made.append(self) or stage(self, before)
+    )
+    with running(spec_of("FF"), [of_length(5, 200)]) as (engine, log):
+        log.wait_for_tokens("5", 40)
+        engine.cancel("5")
+        log.wait("5")
+        # Answered between two steps.
+        engine.close_session("nobody")
+    assert made
+    assert made[0]._staged is None
+
+
 def test_a_row_that_ends_in_between_takes_the_window_of_the_others_with_it() -> None:
     requests = [of_length(length, 40) for length in (5, 9, 30)]
     plain = alone("FF", requests)
@@ -170,7 +200,7 @@ def test_without_a_driver_rounds_begin_when_they_are_known(caplog: pytest.LogCap
         assert log.wait("5").ids == alone("FF", [request])[0]
         is_on_cuda = mx.cuda.is_available()
         assert (counts(engine)["started"] > 0) == is_on_cuda
-    assert ("Windows aren't started ahead: No CUDA driver" in caplog.text) != is_on_cuda
+    assert ("Windows aren't started ahead" in caplog.text) != is_on_cuda
 
 
 def test_drafts_that_come_and_go_meet_a_window_that_is_wide_enough() -> None:

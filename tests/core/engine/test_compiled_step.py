@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from phyla.engine.compiled_step import CompiledCounts, CompiledSteps
 from phyla.engine.engine import EngineSpec
 from phyla.engine.fast_route import FastRoute
 from phyla.engine.forwarding import check_can_compile
-from phyla.engine.late_input import DeferredInputs
+from phyla.engine.late_input import DeferredInput, DeferredInputs
 from phyla.errors import UsageError
 from phyla.kv.group import Group, LoopGroup
 from phyla.kv.layer_spec import FULL, LayerSpec, Layout, Plane
@@ -271,6 +271,33 @@ def test_a_window_that_was_started_ahead_gives_the_same_numbers() -> None:
     assert addresses(ahead) == before
 
 
+class Dispatched(DeferredInputs):
+    """Of a device that has all of a window's kernels before the tokens are there."""
+
+    def open(self, otherwise: Sequence[int]) -> DeferredInput:
+        late = DeferredInput(otherwise)
+        late.is_dispatchable = True
+        return late
+
+
+def test_a_window_ahead_of_one_that_is_waited_for_writes_into_the_same_buffers() -> None:
+    binding = toy_binding("FSFF")
+    run = Stepping(binding, tracing(binding))
+    run.join(40)
+    run.window(4)
+    before = addresses(run)
+    step = started(run, 4, Dispatched())
+    ids, offsets = run.drafted(4)
+    step.post(ids.tolist(), offsets)  # type: ignore[arg-type]
+    logits = step.logits()
+    mx.async_eval(logits)  # type: ignore[no-untyped-call]
+    after = started(run, 4, Dispatched())
+    mx.eval(logits)
+    after.drop()
+    assert not step.was_late()
+    assert addresses(run) == before
+
+
 def test_nothing_is_started_ahead_that_was_never_traced(binding: ModelBinding) -> None:
     run = Stepping(binding, tracing(binding))
     run.join(5)
@@ -279,10 +306,10 @@ def test_nothing_is_started_ahead_that_was_never_traced(binding: ModelBinding) -
     assert run.steps.begun(4, run.group.bays, run.group.states(), DeferredInputs()) is None
 
 
-def started(run: Stepping, width: int) -> StepAhead:
+def started(run: Stepping, width: int, inputs: DeferredInputs | None = None) -> StepAhead:
     assert run.steps is not None
     run.group.prepare(2 * width)
-    step = run.steps.begun(width, run.group.bays, run.group.states(), DeferredInputs())
+    step = run.steps.begun(width, run.group.bays, run.group.states(), inputs or DeferredInputs())
     assert step is not None
     return step
 
