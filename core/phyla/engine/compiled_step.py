@@ -130,7 +130,7 @@ class CompiledSteps:
             self.counts = replace(self.counts, too_large=self.counts.too_large + 1)
             return None
         under_way = self._under_way = UnderWay(self._binding, bays, layers, states)
-        replay = Replay(self._pieces(key, is_awaited=is_awaited), under_way, buffers, StepArrays.of(step, under_way))
+        replay = Replay(self._pieces(key, is_awaited=is_awaited), under_way, buffers, StepArrays.of(step, bays))
         try:
             if is_new:
                 logits = replay.tried()

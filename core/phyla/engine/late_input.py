@@ -36,15 +36,11 @@ Kernel: TypeAlias = "Callable[..., Sequence[mx.array]]"
 class LateInput(Protocol):
     """Some int32 numbers, none of them negative."""
 
-    @property
-    def numbers(self) -> mx.array:
-        """(N,) int32, lazily: what was posted in time."""
-        ...
+    numbers: mx.array
+    """(N,) int32, lazily: what was posted in time."""
 
-    @property
-    def is_dispatchable(self) -> bool:
-        """Whether what depends on `numbers` may be dispatched before `post`."""
-        ...
+    is_dispatchable: bool
+    """Whether what depends on `numbers` may be dispatched before `post`."""
 
     def post(self, numbers: Sequence[int]) -> None:
         """All of them, once."""
@@ -86,7 +82,7 @@ class AwaitedInput:
     def __init__(self, memory: npt.NDArray[np.int32], address: mx.array, otherwise: Sequence[int]) -> None:
         self._memory = memory
         memory[:] = NOT_YET
-        self._numbers, self._is_late = _kernel()(
+        self.numbers, self._is_late = _kernel()(
             inputs=[address, mx.array(list(otherwise), dtype=mx.int32)],
             template=[("PATIENCE_NS", int(PATIENCE_SECONDS * 1e9))],
             grid=(THREADS, 1, 1),
@@ -94,10 +90,6 @@ class AwaitedInput:
             output_shapes=[(len(otherwise),), (1,)],
             output_dtypes=[mx.int32, mx.int32],
         )
-
-    @property
-    def numbers(self) -> mx.array:
-        return self._numbers
 
     def post(self, numbers: Sequence[int]) -> None:
         self._memory[:] = numbers
@@ -152,11 +144,7 @@ class DeferredInput:
     def __init__(self, otherwise: Sequence[int]) -> None:
         posted = mx.array(list(otherwise), dtype=mx.int32)
         self._memory = np.array(posted, copy=False)
-        self._numbers = posted + 0
-
-    @property
-    def numbers(self) -> mx.array:
-        return self._numbers
+        self.numbers = posted + 0
 
     def post(self, numbers: Sequence[int]) -> None:
         self._memory[:] = numbers

@@ -11,6 +11,7 @@ import mlx.core as mx
 from phyla.engine.traced_span import Buffers, LayerSpan, Traced, UnderWay, put_in
 
 if TYPE_CHECKING:
+    from phyla.kv.stacked.bay import Bay
     from phyla.model.step import StepInput
 
 
@@ -36,11 +37,11 @@ class StepArrays:
     """Per bay, (seats,) int32: where that token goes."""
 
     @classmethod
-    def of(cls, step: StepInput, under_way: UnderWay) -> StepArrays:
+    def of(cls, step: StepInput, bays: Sequence[Bay]) -> StepArrays:
         """Those of a step that is known."""
         offsets = mx.array(step.offsets, dtype=mx.int32) if isinstance(step.offsets, tuple) else step.offsets
         # One dtype: another would be another trace.
-        return cls(step.ids.astype(mx.int32), offsets, [bay.seating.starts for bay in under_way.bays])
+        return cls(step.ids.astype(mx.int32), offsets, [bay.seating.starts for bay in bays])
 
 
 @dataclass
