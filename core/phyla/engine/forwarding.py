@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from phyla.engine.ahead import WindowsAhead
 from phyla.engine.compiled_step import CompiledCounts, CompiledSteps
+from phyla.engine.early_output import AwaitedReadouts, PostedReadouts, Readouts
 from phyla.engine.grouping import Grouping, GroupOption, why_not_stacked
 from phyla.engine.late_input import AwaitedInputs, DeferredInputs, LateInputs
 from phyla.engine.party import Party
@@ -60,6 +61,9 @@ class Forwarding:
         self.ahead = WindowsAhead()
         """Starts windows before their tokens are known."""
 
+        self.readouts: Readouts = AwaitedReadouts()
+        """How the host gets what a round drew."""
+
         if fast is not None:
             # Asked in every step, and a table's answer never changes.
             is_traced = cache(partial(fast.compiles, binding.facts))
@@ -69,6 +73,7 @@ class Forwarding:
             self._compiled = CompiledSteps(binding, is_traced, fast.room_bytes)
             if fast.starts_ahead:
                 self.ahead = WindowsAhead(self._compiled, _late_inputs(fast))
+                self.readouts = _readouts(fast)
 
     @property
     def compiled_counts(self) -> CompiledCounts:
@@ -115,6 +120,8 @@ class Forwarding:
         """Traces hold the weights: let go of them."""
         self.ahead.close()
         self.ahead = WindowsAhead()
+        self.readouts.close()
+        self.readouts = AwaitedReadouts()
         self._compiled = None
 
 
@@ -126,3 +133,13 @@ def _late_inputs(fast: FastRoute) -> LateInputs | None:
     except (BackendError, RuntimeError) as error:
         _log.warning("Windows aren't started ahead: %s", error)
         return None
+
+
+def _readouts(fast: FastRoute) -> Readouts:
+    if not fast.device_waits:
+        return AwaitedReadouts()
+    try:
+        return PostedReadouts()
+    except (BackendError, RuntimeError) as error:
+        _log.warning("Rounds are read the slower way: %s", error)
+        return AwaitedReadouts()

@@ -88,14 +88,16 @@ class _Drawn:
     captures: Sequence[Capture | None]
 
     @property
-    def arrays(self) -> list[mx.array]:
-        captured = [array for one in self.captures if one is not None for array in one.arrays()]
-        return [*self.chosen.arrays, *captured]
+    def captured(self) -> list[mx.array]:
+        return [array for one in self.captures if one is not None for array in one.arrays()]
 
 
 @dataclass(frozen=True)
 class _Passed:
     drawn: _Drawn
+    ids: Sequence[int]
+    """Of all draws; see `Chosen.ids`."""
+
     taps: Mapping[Tap, mx.array]
 
 
@@ -150,7 +152,7 @@ class Rounds:
             self._forwarding.ahead.drop()
             passed = self._passed(staged, route, is_followed=is_followed)
             assert passed is not None, "what isn't started ahead can't be late"
-        verdicts = self._judged(windows, passed.drawn)
+        verdicts = self._judged(windows, passed)
         if staged.has_window:
             party.keep([verdict.num_kept for verdict in verdicts])
         for place, window, verdict in zip(party.places, windows, verdicts, strict=True):
@@ -217,15 +219,15 @@ class Rounds:
         for window in windows:
             window.row.state.record(window.plan.tokens)
         drawn = self._drawn(windows, logits, route)
-        mx.async_eval(drawn.arrays)  # type: ignore[no-untyped-call]
+        readout = self._forwarding.readouts.open(drawn.chosen)
+        mx.async_eval(drawn.captured, readout.arrays)  # type: ignore[no-untyped-call]
         # Reading log-probabilities may ask the device for more.
         is_free = not is_followed and not any(drawn.captures)
         if is_replayed and self._goes_on(windows, width) and is_free:
             ahead.begin(party, width)
         if step is not None and ahead.was_late(step):
             return None
-        mx.eval(drawn.arrays)
-        return _Passed(drawn, taps)
+        return _Passed(drawn, readout.ids(), taps)
 
     def _planned(self, rows: Sequence[Row], found: Mapping[int, Proposed]) -> list[_Window]:
         """Windows of the rows whose constraint could be asked; the others fail alone."""
@@ -288,15 +290,14 @@ class Rounds:
         wanted = [draw.sampler.params.num_logprobs for one in plans for draw in one.draws]
         return _Drawn(chosen, capture(chosen.logprobs, chosen.tokens, wanted))
 
-    def _judged(self, windows: Sequence[_Window], drawn: _Drawn) -> list[Verdict]:
+    def _judged(self, windows: Sequence[_Window], passed: _Passed) -> list[Verdict]:
         """Walk; emitted tokens go to their rows."""
-        chosen, captures = drawn.chosen, drawn.captures
-        ids = chosen.ids()
+        ids, captures, failures = passed.ids, passed.drawn.captures, passed.drawn.chosen.failures
         verdicts = []
         start = 0
         for window in windows:
             stop = start + len(window.plan.draws)
-            failure = next((chosen.failures[place] for place in range(start, stop) if place in chosen.failures), None)
+            failure = next((failures[place] for place in range(start, stop) if place in failures), None)
             verdict = settle(window.plan, ids[start:stop], failure=failure)
             _emit(window.row, verdict, [*[None] * len(window.plan.context), *captures[start:stop]])
             verdicts.append(verdict)
