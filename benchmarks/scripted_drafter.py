@@ -90,8 +90,9 @@ def measure(reference: str, arguments: argparse.Namespace) -> dict[str, Any]:
         sides = {"plain": plain, "drafted": drafting}
         for prompt in prompts:
             answers[prompt] = plain.generate(prompt, max_tokens=arguments.tokens, ignore_eos=True).token_ids
-        for count, model in itertools.product([1, *arguments.rows], sides.values()):
-            decoded(model, prompts, count, 16)
+        # As long as what is measured: each length of the buffers has shapes of its own to trace and to compile for.
+        for count, model in itertools.product(arguments.rows, sides.values()):
+            decoded(model, prompts, count, arguments.tokens)
         for pair in range(arguments.pairs):
             order = list(sides) if pair % 2 == 0 else list(reversed(sides))
             sample = {

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
+from select import select
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 import mlx.core as mx
@@ -30,6 +31,7 @@ NOT_YET = -1
 MOST_DRAWS = 1 << 15
 
 Kernel: TypeAlias = "Callable[..., Sequence[mx.array]]"
+Post: TypeAlias = "Callable[[Chosen], mx.array]"
 
 
 class Readout(Protocol):
@@ -68,7 +70,7 @@ class AwaitedReadout:
         return self._chosen.arrays
 
     def ids(self) -> list[int]:
-        mx.eval(self.arrays)  # type: ignore[no-untyped-call]
+        mx.eval(self.arrays)
         return self._chosen.ids()
 
 
@@ -82,26 +84,32 @@ class AwaitedReadouts:
         """Nothing is held."""
 
 
+class Memory(Protocol):
+    """That the device writes into while the host looks."""
+
+    @property
+    def numbers(self) -> npt.NDArray[np.int32]: ...
+
+    def close(self) -> None:
+        """Give it back."""
+        ...
+
+
 class PostedReadout:
-    """On CUDA: a kernel writes the tokens where the host looks for them.
+    """The device writes the tokens where the host looks for them.
 
     Args:
-        memory: (M,) int32, where they are looked for; nothing else is under way to it.
-        address: (1,) int64, of that memory.
+        posted: (M,) int32, where they are looked for; nothing else is under way to it. A number is one more than its
+            token, or 0 for none.
+        post: an array whose evaluation writes there what came of some draws.
         chosen: what came of M draws.
     """
 
-    def __init__(self, memory: npt.NDArray[np.int32], address: mx.array, chosen: Chosen) -> None:
-        memory[:] = NOT_YET
-        self._memory = memory
+    def __init__(self, posted: npt.NDArray[np.int32], post: Post, chosen: Chosen) -> None:
+        posted[:] = NOT_YET
+        self._posted = posted
         self._chosen = chosen
-        [self._is_done] = _kernel()(
-            inputs=[address, chosen.tokens, chosen.evidence],
-            grid=(THREADS, 1, 1),
-            threadgroup=(THREADS, 1, 1),
-            output_shapes=[(1,)],
-            output_dtypes=[mx.int32],
-        )
+        self._is_done = post(chosen)
         self.was_read = False
 
     @property
@@ -110,60 +118,78 @@ class PostedReadout:
 
     def ids(self) -> list[int]:
         until = time.perf_counter() + PATIENCE_SECONDS
-        while (self._memory == NOT_YET).any():
+        while (self._posted == NOT_YET).any():
             if time.perf_counter() > until:
                 self.wait()
                 return self._chosen.ids()
-            time.sleep(0)  # others may have the interpreter
+            # Gives others the interpreter, and comes back at once: the shortest sleep takes 50 microseconds and more.
+            select([], [], [], 0)
         self.was_read = True
-        failures = self._chosen.failures
-        return [
-            NO_TOKEN if index in failures else number - 1 for index, number in enumerate(self._memory.tolist())
-        ]
+        numbers, failures = self._posted.tolist(), self._chosen.failures
+        return [NO_TOKEN if index in failures else number - 1 for index, number in enumerate(numbers)]
 
     def wait(self) -> None:
         """Until nothing is under way to the memory any more."""
         self.was_read = True
-        mx.eval(self.arrays)  # type: ignore[no-untyped-call]
+        mx.eval(self.arrays)
 
 
 class PostedReadouts:
-    """Opens those of a CUDA device.
+    """Opens those that a device writes.
+
+    Args:
+        memory: where it does.
+        post: see `PostedReadout`.
+    """
+
+    def __init__(self, memory: Memory, post: Post) -> None:
+        self._memory = memory
+        self._post = post
+        self._latest: PostedReadout | None = None
+
+    def open(self, chosen: Chosen) -> PostedReadout:
+        posted = self._memory.numbers[: chosen.tokens.size]
+        assert posted.size == chosen.tokens.size, "a step has so many rows and positions at most"
+        latest, self._latest = self._latest, None
+        if latest is not None and not latest.was_read:
+            # Of a window that is computed again: what it writes mustn't be taken for what comes now.
+            latest.wait()
+        self._latest = PostedReadout(posted, self._post, chosen)
+        return self._latest
+
+    def close(self) -> None:
+        self._memory.close()
+
+
+def cuda_readouts() -> PostedReadouts:
+    """Through pinned memory, where that was seen to work.
 
     Raises:
         BackendError: the driver gives no memory for them, or the host doesn't see what the device writes there.
         RuntimeError: the kernel can't be compiled.
     """
-
-    def __init__(self) -> None:
-        self._memory = PinnedMemory(MOST_DRAWS)
-        self._address = mx.array([self._memory.address], dtype=mx.int64)
-        self._latest: PostedReadout | None = None
-        try:
-            self._try()
-        except Exception:
-            self.close()
-            raise
-
-    def _try(self) -> None:
-        """Now, and not in the middle of somebody's answer."""
-        chosen = Chosen(mx.array([7, 8]), mx.zeros((2, 1)), mx.array([[0.0], [mx.nan]]))
-        readout = self.open(chosen)
+    memory = PinnedMemory(MOST_DRAWS)
+    readouts = PostedReadouts(memory, partial(_posted, mx.array([memory.address], dtype=mx.int64)))
+    try:
+        # Now, and not in the middle of somebody's answer.
+        readout = readouts.open(Chosen(mx.array([7, 8]), mx.zeros((2, 1)), mx.array([[0.0], [mx.nan]])))
         readout.wait()
         if readout.ids() != [7, NO_TOKEN]:
             raise BackendError("The host doesn't see what the CUDA device writes into pinned memory.")
+    except Exception:
+        readouts.close()
+        raise
+    return readouts
 
-    def open(self, chosen: Chosen) -> PostedReadout:
-        assert chosen.tokens.size <= MOST_DRAWS, "a step has so many rows and positions at most"
-        latest, self._latest = self._latest, None
-        if latest is not None and not latest.was_read:
-            # Of a window that is computed again: what it writes mustn't be taken for what comes now.
-            latest.wait()
-        self._latest = PostedReadout(self._memory.numbers[: chosen.tokens.size], self._address, chosen)
-        return self._latest
 
-    def close(self) -> None:
-        self._memory.close()
+def _posted(address: mx.array, chosen: Chosen) -> mx.array:
+    return _kernel()(
+        inputs=[address, chosen.tokens, chosen.evidence],
+        grid=(THREADS, 1, 1),
+        threadgroup=(THREADS, 1, 1),
+        output_shapes=[(1,)],
+        output_dtypes=[mx.int32],
+    )[0]
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from phyla.engine.ahead import WindowsAhead
 from phyla.engine.compiled_step import CompiledCounts, CompiledSteps
-from phyla.engine.early_output import AwaitedReadouts, PostedReadouts, Readouts
+from phyla.engine.early_output import AwaitedReadouts, Readouts, cuda_readouts
 from phyla.engine.grouping import Grouping, GroupOption, why_not_stacked
 from phyla.engine.late_input import AwaitedInputs, DeferredInputs, LateInputs
 from phyla.engine.party import Party
@@ -139,7 +139,7 @@ def _readouts(fast: FastRoute) -> Readouts:
     if not fast.device_waits:
         return AwaitedReadouts()
     try:
-        return PostedReadouts()
+        return cuda_readouts()
     except (BackendError, RuntimeError) as error:
         _log.warning("Rounds are read the slower way: %s", error)
         return AwaitedReadouts()

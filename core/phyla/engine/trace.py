@@ -117,17 +117,18 @@ class Trace:
 
     def verified(self, key: RowKey, drafts: Sequence[int], verdict: Verdict, source: str | None) -> None:
         """One row's window, and whose drafts were in it."""
-        self.line(
-            "spec",
-            "verified",
-            request=key.request_id,
-            sample=key.sample,
-            source=source,
-            drafted=verdict.num_drafted,
-            accepted=verdict.num_accepted,
-            drafts=list(drafts),
-            emitted=list(verdict.tokens),
-        )
+        if "spec" in self._kinds:
+            self.line(
+                "spec",
+                "verified",
+                request=key.request_id,
+                sample=key.sample,
+                source=source,
+                drafted=verdict.num_drafted,
+                accepted=verdict.num_accepted,
+                drafts=list(drafts),
+                emitted=list(verdict.tokens),
+            )
 
     def filled(self, key: RowKey, span: Span, verdict: Verdict, source: str | None) -> None:
         """A fill's span: `entered` as it was, or `checked` by the model."""
