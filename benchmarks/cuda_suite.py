@@ -214,6 +214,7 @@ def compared_kernels(shape: KernelShape) -> Iterator[dict[str, Any]]:
         yield from compared_rotations(shape, drawn, compared)
     if mx.cuda.is_available():
         yield from compared_late_inputs()
+        yield from compared_early_outputs()
     outputs, inputs = shape.matrices[0].outputs, shape.matrices[0].inputs
     matrix = drawn(4, outputs, inputs)
     weights = [Weight(matrix)]
@@ -252,6 +253,24 @@ def compared_late_inputs() -> Iterator[dict[str, Any]]:
         is_right = late.numbers.tolist() == (posted if is_posted else otherwise) and late.was_late() != is_posted
         yield {"what": f"late input, {'posted' if is_posted else 'given up'}", "passed": is_right}
     inputs.close()
+
+
+def compared_early_outputs() -> Iterator[dict[str, Any]]:
+    """Tokens that the host reads where the device writes them, against those that it waits for."""
+    import mlx.core as mx
+    from phyla.engine.early_output import cuda_readouts
+    from phyla.sampling.sampler import Chosen
+
+    readouts = cuda_readouts()
+    for num_draws, dtype in ((1, mx.float32), (4, mx.bfloat16), (500, mx.float32)):
+        places = mx.arange(num_draws)
+        # Lazily, as in a round: every third has no evidence.
+        evidence = mx.where(places % 3 == 2, mx.inf, places.astype(mx.float32)).astype(dtype)[:, None]
+        chosen = Chosen(places.astype(mx.uint32) * 250, mx.zeros((num_draws, 1)), evidence)
+        readout = readouts.open(chosen)
+        mx.async_eval(readout.arrays)  # type: ignore[no-untyped-call]
+        yield {"what": f"early output, {num_draws} draws, {dtype}", "passed": readout.ids() == chosen.ids()}
+    readouts.close()
 
 
 def compared_rotations(

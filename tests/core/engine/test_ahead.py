@@ -8,15 +8,19 @@ from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 import pytest
 from phyla.backend.strategy import Strategies, shipped_table
 from phyla.draft.length import StepCosts
+from phyla.engine import forwarding
 from phyla.engine.drafting import Drafting
+from phyla.engine.early_output import PostedReadouts
 from phyla.engine.engine import Engine, EngineSpec
 from phyla.engine.fast_route import FastRoute
 from phyla.engine.late_input import DeferredInput, DeferredInputs
 from phyla.engine.rounds import Rounds
 from phyla.request import Request, SamplingParams
+from phyla.sampling.sampler import Chosen
 from phyla.testing.drafting import Script, ScriptedProvider
 from phyla.testing.engines import CountedTime, a_request, running, toy_spec
 from phyla.testing.family import random_tokens
@@ -118,6 +122,38 @@ def test_a_window_that_the_device_did_not_wait_for_is_computed_again(
         heard = [log.wait(request.request_id).ids for request in requests]
         assert counts(engine)["late"] > 5
     assert heard == alone("SF", requests)
+
+
+class Posting:
+    """Memory that what was drawn is written to at once."""
+
+    def __init__(self) -> None:
+        self.numbers = np.zeros(1 << 10, dtype=np.int32)
+        self.num_posted = 0
+
+    def post(self, chosen: Chosen) -> mx.array:
+        self.num_posted += 1
+        numbers = [number + 1 for number in chosen.ids()]
+        self.numbers[: len(numbers)] = numbers
+        return mx.array([1])
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+@pytest.mark.parametrize("num_logprobs", [None, 3])
+def test_rounds_are_read_where_the_device_writes(monkeypatch: pytest.MonkeyPatch, num_logprobs: int | None) -> None:
+    memory = Posting()
+    monkeypatch.setattr(forwarding, "cuda_readouts", lambda: PostedReadouts(memory, memory.post))
+    monkeypatch.setattr(forwarding, "AwaitedInputs", DeferredInputs)
+    numbers = itertools.count()
+    monkeypatch.setattr(DeferredInputs, "open", lambda self, otherwise: Late(otherwise, next(numbers)))
+    requests = [of_length(length, 40, num_logprobs=num_logprobs) for length in (5, 9, 215)]
+    with running(spec_of("SF", fast=replace(FAST, device_waits=True)), requests) as (engine, log):
+        heard = [log.wait(request.request_id).ids for request in requests]
+        assert (counts(engine)["late"] > 5) == (num_logprobs is None)
+    assert heard == alone("SF", requests)
+    assert memory.num_posted > 20
 
 
 def test_what_a_late_round_took_is_no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,136 @@
+"""What was drawn, read where a device writes it: here a thread writes, some time after the dispatch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from phyla.engine import early_output
+from phyla.engine.early_output import AwaitedReadouts, PostedReadouts, cuda_readouts
+from phyla.errors import BackendError, GenerationFailed
+from phyla.sampling.sampler import NO_TOKEN, Chosen
+
+NOT_A_NUMBER = float("nan")
+
+
+def chosen_of(tokens: Sequence[int], evidence: Sequence[float] = (), failures: Sequence[int] = ()) -> Chosen:
+    return Chosen(
+        tokens=mx.array(list(tokens)),
+        logprobs=mx.zeros((len(tokens), 1)),
+        evidence=mx.array(list(evidence) or [0.0] * len(tokens))[:, None],
+        failures={index: GenerationFailed("this one") for index in failures},
+    )
+
+
+class Host:
+    """Memory that no driver is needed for."""
+
+    def __init__(self, size: int = 16) -> None:
+        self.numbers = np.zeros(size, dtype=np.int32)
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Device:
+    """Writes what came of draws when it is told to go on, one number after the other."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._goes_on = threading.Event()
+        self._writing: list[threading.Thread] = []
+
+    def post(self, chosen: Chosen) -> mx.array:
+        numbers = [0 if token_id == NO_TOKEN else token_id + 1 for token_id in chosen.ids()]
+        self._writing.append(threading.Thread(target=self._write, args=[numbers]))
+        self._writing[-1].start()
+        return mx.array([1])
+
+    def go_on(self) -> None:
+        self._goes_on.set()
+
+    def _write(self, numbers: Sequence[int]) -> None:
+        self._goes_on.wait()
+        for place, number in enumerate(numbers):
+            self._host.numbers[place] = number
+
+    def join(self) -> None:
+        self.go_on()
+        for thread in self._writing:
+            thread.join()
+
+
+def patiently(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    monkeypatch.setattr(early_output, "PATIENCE_SECONDS", seconds)
+
+
+@pytest.mark.parametrize("is_posted", [False, True])
+def test_tokens_are_those_of_the_draws(is_posted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    patiently(monkeypatch, 60)
+    chosen = chosen_of([5, 0, 7, 3], [0.0, 1.5, NOT_A_NUMBER, 2.0], failures=[3])
+    host = Host()
+    device = Device(host)
+    readouts = PostedReadouts(host, device.post) if is_posted else AwaitedReadouts()
+    readout = readouts.open(chosen)
+    device.go_on()
+    assert readout.ids() == chosen.ids() == [5, 0, NO_TOKEN, NO_TOKEN]
+    device.join()
+    readouts.close()
+    assert host.is_closed == is_posted
+
+
+def test_it_waits_for_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    patiently(monkeypatch, 60)
+    host = Host()
+    device = Device(host)
+    readout = PostedReadouts(host, device.post).open(chosen_of([5, 6, 7]))
+    looked: list[int] = []
+
+    def looking(*_: object) -> None:
+        looked.append(len(looked))
+        if len(looked) == 20:
+            device.go_on()
+
+    monkeypatch.setattr(early_output, "select", looking)
+    assert readout.ids() == [5, 6, 7]
+    assert len(looked) >= 20
+    device.join()
+
+
+def test_after_a_while_it_waits_as_for_any_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    patiently(monkeypatch, 0.001)
+    host = Host()
+    device = Device(host)
+    readout = PostedReadouts(host, device.post).open(chosen_of([5, 6], failures=[1]))
+    assert readout.ids() == [5, NO_TOKEN]
+    device.join()
+
+
+def test_what_nobody_read_is_out_of_the_way_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window that is computed again: its tokens are on their way to where the next ones are looked for."""
+    evaluated: list[int] = []
+    evaluate: Callable[..., None] = mx.eval
+    monkeypatch.setattr(mx, "eval", lambda *arrays: evaluated.append(len(arrays)) or evaluate(*arrays))
+    patiently(monkeypatch, 60)
+    host = Host()
+    device = Device(host)
+    device.go_on()
+    readouts = PostedReadouts(host, device.post)
+    readouts.open(chosen_of([1, 2, 3]))
+    assert not evaluated
+    device.join()
+    assert readouts.open(chosen_of([8, 9])).ids() == [8, 9]
+    assert len(evaluated) == 1
+    assert readouts.open(chosen_of([4])).ids() == [4]
+    assert len(evaluated) == 1
+    device.join()
+
+
+@pytest.mark.skipif(mx.cuda.is_available(), reason="there is a driver here")
+def test_without_a_driver_it_says_so() -> None:
+    with pytest.raises(BackendError, match="CUDA"):
+        cuda_readouts()
