@@ -55,7 +55,7 @@ class Readouts(Protocol):
         ...
 
     def close(self) -> None:
-        """The device is through with all of them."""
+        """No more of them."""
         ...
 
 
@@ -109,29 +109,22 @@ class PostedReadout:
         posted[:] = NOT_YET
         self._posted = posted
         self._chosen = chosen
-        self._is_done = post(chosen)
-        self.was_read = False
+        self.is_done = post(chosen)
 
     @property
     def arrays(self) -> Sequence[mx.array]:
-        return [*self._chosen.arrays, self._is_done]
+        return [*self._chosen.arrays, self.is_done]
 
     def ids(self) -> list[int]:
         until = time.perf_counter() + PATIENCE_SECONDS
         while (self._posted == NOT_YET).any():
             if time.perf_counter() > until:
-                self.wait()
+                mx.eval(self.arrays)
                 return self._chosen.ids()
             # Gives others the interpreter, and comes back at once: the shortest sleep takes 50 microseconds and more.
             select([], [], [], 0)
-        self.was_read = True
         numbers, failures = self._posted.tolist(), self._chosen.failures
         return [NO_TOKEN if index in failures else number - 1 for index, number in enumerate(numbers)]
-
-    def wait(self) -> None:
-        """Until nothing is under way to the memory any more."""
-        self.was_read = True
-        mx.eval(self.arrays)
 
 
 class PostedReadouts:
@@ -145,20 +138,25 @@ class PostedReadouts:
     def __init__(self, memory: Memory, post: Post) -> None:
         self._memory = memory
         self._post = post
-        self._latest: PostedReadout | None = None
+        self._under_way: mx.array | None = None
 
     def open(self, chosen: Chosen) -> PostedReadout:
         posted = self._memory.numbers[: chosen.tokens.size]
         assert posted.size == chosen.tokens.size, "a step has so many rows and positions at most"
-        latest, self._latest = self._latest, None
-        if latest is not None and not latest.was_read:
-            # Of a window that is computed again: what it writes mustn't be taken for what comes now.
-            latest.wait()
-        self._latest = PostedReadout(posted, self._post, chosen)
-        return self._latest
+        # Of a window that is computed again: what it writes mustn't be taken for what comes now.
+        self._wait()
+        readout = PostedReadout(posted, self._post, chosen)
+        self._under_way = readout.is_done
+        return readout
 
     def close(self) -> None:
+        self._wait()
         self._memory.close()
+
+    def _wait(self) -> None:
+        """Until nothing is under way to the memory."""
+        if self._under_way is not None:
+            mx.eval(self._under_way)
 
 
 def cuda_readouts() -> PostedReadouts:
@@ -173,7 +171,7 @@ def cuda_readouts() -> PostedReadouts:
     try:
         # Now, and not in the middle of somebody's answer.
         readout = readouts.open(Chosen(mx.array([7, 8]), mx.zeros((2, 1)), mx.array([[0.0], [mx.nan]])))
-        readout.wait()
+        mx.eval(readout.arrays)
         if readout.ids() != [7, NO_TOKEN]:
             raise BackendError("The host doesn't see what the CUDA device writes into pinned memory.")
     except Exception:
