@@ -30,10 +30,10 @@ class FastRoute:
     """Of memory, for all that MLX holds."""
 
     starts_ahead: bool = False
-    """Verify windows are started before their tokens are known."""
+    """Verify windows are started before their tokens are known, and read early where the device can do both."""
 
     device_waits: bool = False
-    """The device can wait for what the host posts."""
+    """The device can wait for what the host posts, and the host for what the device does."""
 
     def compiles(self, facts: ModelFacts, rows: int) -> bool:
         """Whether a step of so many seats is to be traced and replayed."""

@@ -59,8 +59,8 @@ class SelectionSettings(PluginSettings, section="selection"):
     faster."""
 
     windows_ahead: AutoOnOff = setting("auto", flag="--windows-ahead", lever="WINDOWS_AHEAD")
-    """Start traced verify windows before their tokens are known; the device waits for these. `auto` does on CUDA; `on`
-    elsewhere only changes the order of the work."""
+    """Start traced verify windows before their tokens are known; the device waits for these, and the host reads what
+    they drew where the device writes it. `auto` does on CUDA; `on` elsewhere only changes the order of the work."""
 
     compiled_activations: OnOff = setting(
         True, flag="--compiled-activations", lever=("COMPILED_GEGLU", "COMPILED_SWIGLU")

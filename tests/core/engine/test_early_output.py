@@ -133,7 +133,14 @@ def test_what_nobody_read_is_out_of_the_way_before_the_next(monkeypatch: pytest.
     device.join()
 
 
-@pytest.mark.skipif(mx.cuda.is_available(), reason="there is a driver here")
-def test_without_a_driver_it_says_so() -> None:
-    with pytest.raises(BackendError, match="CUDA"):
-        cuda_readouts()
+def test_a_device_writes_what_the_host_waits_for_and_without_one_it_says_so() -> None:
+    chosen = chosen_of([5, 0, 7, 3], [0.0, 1.5, NOT_A_NUMBER, 2.0], failures=[3])
+    if not mx.cuda.is_available():
+        with pytest.raises(BackendError, match="CUDA"):
+            cuda_readouts()
+        return
+    readouts = cuda_readouts()
+    readout = readouts.open(chosen)
+    mx.async_eval(readout.arrays)  # type: ignore[no-untyped-call]
+    assert readout.ids() == chosen.ids()
+    readouts.close()
