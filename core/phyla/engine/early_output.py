@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from importlib.resources import files
 from select import select
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 0.05
 """After which the host sleeps until MLX wakes it: looking on keeps one of its cores busy."""
 
+SLEPT_THROUGH = 0.5
+"""Of the wait that is expected: who looks on slows everybody else who wants the interpreter."""
+
+SHORTEST_SLEEP_SECONDS, LONGEST_SLEEP_SECONDS = 2e-4, 2e-3
+"""Shorter ones take as long as that anyway; a longer one is missed too much when a wait was expected in vain."""
+
 THREADS = 128
 NOT_YET = -1
 MOST_DRAWS = 1 << 15
@@ -35,7 +42,7 @@ Post: TypeAlias = "Callable[[Chosen], mx.array]"
 
 
 class Readout(Protocol):
-    """The tokens of some draws."""
+    """The tokens of some draws, on their way."""
 
     @property
     def arrays(self) -> Sequence[mx.array]:
@@ -51,7 +58,7 @@ class Readouts(Protocol):
     """Opens them, one at a time. Belongs to the engine thread."""
 
     def open(self, chosen: Chosen) -> Readout:
-        """That of what came of some draws."""
+        """The tokens of these draws, which are still to be dispatched."""
         ...
 
     def close(self) -> None:
@@ -95,6 +102,22 @@ class Memory(Protocol):
         ...
 
 
+class Waits:
+    """How long the host waited lately."""
+
+    def __init__(self) -> None:
+        self._latest = (0.0, 0.0)
+
+    def note(self, seconds: float) -> None:
+        self._latest = (self._latest[1], seconds)
+
+    def sleep(self) -> None:
+        """Through a part of the next wait, if the last two were long enough for that."""
+        seconds = min(SLEPT_THROUGH * min(self._latest), LONGEST_SLEEP_SECONDS)
+        if seconds >= SHORTEST_SLEEP_SECONDS:
+            time.sleep(seconds)
+
+
 class PostedReadout:
     """The device writes the tokens where the host looks for them.
 
@@ -103,26 +126,33 @@ class PostedReadout:
             token, or 0 for none.
         post: an array whose evaluation writes there what came of some draws.
         chosen: what came of M draws.
+        waits: of those before it.
     """
 
-    def __init__(self, posted: npt.NDArray[np.int32], post: Post, chosen: Chosen) -> None:
+    def __init__(self, posted: npt.NDArray[np.int32], post: Post, chosen: Chosen, waits: Waits) -> None:
         posted[:] = NOT_YET
         self._posted = posted
         self._chosen = chosen
+        self._waits = waits
         self.is_done = post(chosen)
+        self.was_seen = False
+        """The host saw all tokens where they were posted, and didn't have to wait for the array."""
 
     @property
     def arrays(self) -> Sequence[mx.array]:
         return [*self._chosen.arrays, self.is_done]
 
     def ids(self) -> list[int]:
-        until = time.perf_counter() + PATIENCE_SECONDS
+        began = time.perf_counter()
+        self._waits.sleep()
         while (self._posted == NOT_YET).any():
-            if time.perf_counter() > until:
+            if time.perf_counter() - began > PATIENCE_SECONDS:
                 mx.eval(self.arrays)
                 return self._chosen.ids()
             # Gives others the interpreter, and comes back at once: the shortest sleep takes 50 microseconds and more.
             select([], [], [], 0)
+        self._waits.note(time.perf_counter() - began)
+        self.was_seen = True
         numbers, failures = self._posted.tolist(), self._chosen.failures
         return [NO_TOKEN if index in failures else number - 1 for index, number in enumerate(numbers)]
 
@@ -138,6 +168,7 @@ class PostedReadouts:
     def __init__(self, memory: Memory, post: Post) -> None:
         self._memory = memory
         self._post = post
+        self._waits = Waits()
         self._under_way: mx.array | None = None
 
     def open(self, chosen: Chosen) -> PostedReadout:
@@ -145,7 +176,7 @@ class PostedReadouts:
         assert posted.size == chosen.tokens.size, "a step has so many rows and positions at most"
         # Of a window that is computed again: what it writes mustn't be taken for what comes now.
         self._wait()
-        readout = PostedReadout(posted, self._post, chosen)
+        readout = PostedReadout(posted, self._post, chosen, self._waits)
         self._under_way = readout.is_done
         return readout
 
@@ -155,8 +186,11 @@ class PostedReadouts:
 
     def _wait(self) -> None:
         """Until nothing is under way to the memory."""
-        if self._under_way is not None:
-            mx.eval(self._under_way)
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            # What failed there has failed its own round, and isn't under way.
+            with suppress(RuntimeError):
+                mx.eval(under_way)
 
 
 def cuda_readouts() -> PostedReadouts:
@@ -172,7 +206,7 @@ def cuda_readouts() -> PostedReadouts:
         # Now, and not in the middle of somebody's answer.
         readout = readouts.open(Chosen(mx.array([7, 8]), mx.zeros((2, 1)), mx.array([[0.0], [mx.nan]])))
         mx.eval(readout.arrays)
-        if readout.ids() != [7, NO_TOKEN]:
+        if readout.ids() != [7, NO_TOKEN] or not readout.was_seen:
             raise BackendError("The host doesn't see what the CUDA device writes into pinned memory.")
     except Exception:
         readouts.close()

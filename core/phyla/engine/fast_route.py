@@ -30,10 +30,11 @@ class FastRoute:
     """Of memory, for all that MLX holds."""
 
     starts_ahead: bool = False
-    """Verify windows are started before their tokens are known, and read early where the device can do both."""
+    """Verify windows are started before their tokens are known."""
 
     device_waits: bool = False
-    """The device can wait for what the host posts, and the host for what the device does."""
+    """The device can wait for what the host posts. Where windows are started ahead, what rounds drew is then also read
+    where the device writes it."""
 
     def compiles(self, facts: ModelFacts, rows: int) -> bool:
         """Whether a step of so many seats is to be traced and replayed."""
