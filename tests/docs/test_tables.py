@@ -88,9 +88,17 @@ def test_the_checked_in_grammars_reach_their_goals(engine: str) -> None:
     assert decode["overhead_percent"]["interval_95"][1] <= 4
 
 
-def test_checked_in_drafts_of_rows_together_reach_their_goal() -> None:
-    result = json.loads((RESULTS / "scripted_drafter_starter_3.json").read_text("utf-8"))
+@pytest.mark.parametrize("run", ["starter_3", "llama-8b_3", "llama-8b_10"])
+def test_checked_in_drafts_of_rows_together_reach_their_goal(run: str) -> None:
+    result = json.loads((RESULTS / f"scripted_drafter_{run}.json").read_text("utf-8"))
     assert result["summary"]["4"]["share_of_gain_alone"]["interval_95"][0] >= 0.8
+
+
+@pytest.mark.parametrize("rows", ["1", "4"])
+def test_checked_in_rounds_on_a_gpu_reach_their_goal(rows: str) -> None:
+    result = json.loads((RESULTS / "scripted_drafter_llama-8b_3.json").read_text("utf-8"))
+    # On average: the host is shared, and a single pair's plain steps vary by more than what is missing.
+    assert result["summary"][rows]["share_of_accepted_length_times_step_rate"]["mean"] >= 0.85
 
 
 def test_every_checked_in_comparison_on_a_gpu_was_right() -> None:

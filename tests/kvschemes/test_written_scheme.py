@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -19,19 +18,15 @@ from phyla.testing.stepping import TEST_BACKEND
 from phyla.testing.tiny import tiny_checkpoint
 from phyla.testing.tiny.configs import tiny_config
 
-PAGE = Path(__file__).parents[2] / "docs" / "kvschemes" / "README.md"
+from tests.written_page import write_files
+
 FILES = ("pyproject.toml", "phyla_half/__init__.py", "phyla_half/encoding.py", "test_half.py")
 
 
 @pytest.fixture(scope="class")
 def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("phyla-half")
-    page = PAGE.read_text("utf-8")
-    for name in FILES:
-        found = re.search(rf"^`{re.escape(name)}`.*?```\w+\n(.*?)```", page, re.DOTALL | re.MULTILINE)
-        assert found is not None, f"the page has no {name}"
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(found[1])
+    write_files("kvschemes/README.md", FILES, folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         yield folder
