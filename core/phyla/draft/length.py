@@ -17,18 +17,29 @@ COST_DECAY = 0.8
 ASSUMED_COST_PER_TOKEN = 0.02
 """Of a plain step, for each further position, until a width was measured: low, so that it is tried."""
 
+PLAIN_AFTER_CALLS, PLAIN_UNTIL_CALLS = 4, 20
+"""Of so many rows: the calls between which plain steps are asked for if none was measured. Drafts that are all accepted
+and don't pay would else never be compared with anything."""
+
 
 class StepCosts:
     """Seconds per target call by rows and width, as measured; one for all rows of an engine."""
 
     def __init__(self) -> None:
         self._seconds: dict[int, dict[int, float]] = {}
+        self._num_calls: dict[int, int] = {}
 
     def record(self, num_rows: int, width: int, seconds: float) -> None:
         """One call took so long."""
+        self._num_calls[num_rows] = self._num_calls.get(num_rows, 0) + 1
         known = self._seconds.setdefault(num_rows, {})
         before = known.get(width)
         known[width] = seconds if before is None else COST_DECAY * before + (1 - COST_DECAY) * seconds
+
+    def wants_plain(self, num_rows: int) -> bool:
+        """Whether the next call of so many rows should be a plain step, for others to be compared with."""
+        is_due = PLAIN_AFTER_CALLS <= self._num_calls.get(num_rows, 0) < PLAIN_UNTIL_CALLS
+        return is_due and 1 not in self._seconds[num_rows]
 
     def relative(self, num_rows: int, width: int) -> float:
         """Cost of a call of that width, in plain steps; interpolated between the widths that were measured."""
@@ -68,6 +79,8 @@ class DraftLength:
         """Drafts that promise the most tokens per cost; 0 is a plain step."""
         if self._costs is None:
             return self._most
+        if self._costs.wants_plain(num_rows):
+            return 0
         best, best_rate = 0, 1.0 + MARGIN
         expected, reached = 1.0, 1.0
         for num_drafts in range(1, self._most + 1):

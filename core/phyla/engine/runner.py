@@ -206,6 +206,7 @@ class Runner:
                 none before it either, but isn't worth a trace of its own.)
         """
         began = time.perf_counter()
+        reads_at_once = reads_at_once or self._options.no_pipeline
         self.drop_ahead()
         going = self._seated([row for row in rows if row.wants_step], 1, is_shared=is_shared)
         unread = [row for row in rows if row.pending is not None]
@@ -218,10 +219,11 @@ class Runner:
             if drawing is None and (drawing := self._drawing(going, logits, route)) is not None:
                 mx.async_eval(drawing.arrays)  # type: ignore[no-untyped-call]
             if drawing is not None:
-                self._settle(drawing, reads_at_once=reads_at_once or self._options.no_pipeline)
+                self._settle(drawing, reads_at_once=reads_at_once)
         else:
             self._read(unread)
-        if going and unread:
+        # One step, either the one before or this one, was waited for: that is what it costs.
+        if going and bool(unread) != reads_at_once:
             self._proposing.timed(len(going), 1, time.perf_counter() - began)
 
     def drop_ahead(self) -> None:

@@ -73,3 +73,26 @@ def test_company_that_makes_checks_dearer_shortens_drafts():
     length = DraftLength(8, costs)
 
     assert length.wanted(1) > length.wanted(4)
+
+
+def test_plain_steps_are_asked_for_where_everything_was_drafted():
+    costs = costs_of(w4=2.0)
+    length = DraftLength(3, costs)
+    assert length.wanted() == 3
+    for _ in range(5):
+        costs.record(1, 4, 2.0)
+        length.record(3, 3)
+    assert length.wanted() == 0
+    assert length.wanted(2) == 3, "of two rows nothing is known yet"
+    costs.record(1, 1, 0.4)
+    assert length.wanted() == 0, "five times as long for four tokens"
+    costs.record(1, 1, 8.0)
+    assert length.wanted() == 3
+
+
+def test_plain_steps_that_never_come_are_not_waited_for():
+    costs = StepCosts()
+    length = DraftLength(3, costs)
+    for _ in range(30):
+        costs.record(1, 4, 2.0)
+    assert length.wanted() == 3

@@ -7,6 +7,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from phyla.backend.strategy import Strategies, shipped_table
+from phyla.draft.length import StepCosts
 from phyla.engine.drafting import Drafting
 from phyla.engine.fast_route import FastRoute
 from phyla.engine.proposing import ProposingOptions
@@ -60,6 +61,16 @@ def noisy(known, seed=0):
                 good = whole[len(history) :][: draw.integers(0, room + 1)]
                 return [*good, *draw.integers(0, 200, room - len(good)).tolist()]
         return draw.integers(0, 200, room).tolist()
+
+    return script
+
+
+def right(known):
+    """Drafts that are all accepted."""
+
+    def script(history, room):
+        [whole] = [whole for whole in known if whole[: len(history)] == list(history)]
+        return whole[len(history) :][:room]
 
     return script
 
@@ -212,6 +223,26 @@ def test_adaptive_lengths_never_change_the_tokens(layers):
     spec, _ = with_drafts(spec, noisy(wholes([request], [plain]), seed=5), is_adaptive=True)
 
     assert answers(spec, [request])[0].ids == plain.ids
+
+
+@pytest.mark.parametrize("no_pipeline", [False, True])
+def test_plain_steps_are_measured_where_every_draft_is_right(monkeypatch, no_pipeline):
+    seen = []
+    record = StepCosts.record
+    monkeypatch.setattr(
+        StepCosts, "record", lambda self, rows, width, _: seen.append(width) or record(self, rows, width, 1.0)
+    )
+    request = a_request("r", PROMPT, 60)
+    spec = toy_spec("FF", {"no_pipeline": no_pipeline})
+    [plain] = answers(spec, [request])
+    spec, _ = with_drafts(spec, right(wholes([request], [plain])), is_adaptive=True)
+
+    [heard] = answers(spec, [request])
+
+    assert heard.ids == plain.ids
+    # A step of any width takes as long here, so that drafting goes on.
+    assert 1 in seen
+    assert max(seen[seen.index(1) :]) > 1
 
 
 def test_usage_adds_up_and_the_source_saw_every_computed_token():
