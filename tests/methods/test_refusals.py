@@ -3,7 +3,8 @@
 import phyla
 import pytest
 from phyla.checkpoint.folder import FolderCheckpoint
-from phyla.errors import PhylaError
+from phyla.cli.main import main
+from phyla.errors import PhylaError, WeightMismatch
 from phyla.testing.tiny import tensor_shapes, tiny_checkpoint
 from phyla.testing.tiny.configs import tiny_config
 from phyla.testing.tiny.mtp import companion_config, head_shapes
@@ -85,3 +86,11 @@ def test_it_is_refused_with_the_reason_before_a_weight_is_read(folders, unread, 
     with pytest.raises(PhylaError, match=".") as raised:
         phyla.load(str(folders[target]), **named, **options)
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("drafter", ["misshapen model", "half a model"])
+def test_explain_refuses_a_drafter_as_loading_it_does(folders, unread, capsys, drafter):
+    with pytest.raises(WeightMismatch) as raised:
+        phyla.load(str(folders["llama"]), draft_model=str(folders[drafter]))
+    assert main(["explain", str(folders["llama"]), "--draft-model", str(folders[drafter])], env={}) == 1
+    assert str(raised.value) in capsys.readouterr().err

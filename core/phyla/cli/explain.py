@@ -41,6 +41,7 @@ def _explain(session: Session, settings: Settings, model: str | None) -> int:
     reference = chosen_model(session, settings, model, may_fetch=False)
     plan = select(reference, session.manager, settings, backend)
     parts, rows = resolve(plan, session.manager, settings), settings.section(EngineSettings).batch
+    parts.check_tensors()
     lines = [*_model(plan), "", *_choices(plan), "", *_strategies(plan, rows), "", *_layout(parts), "", *_memory(parts)]
     reported = [one.value for one in session.manager.report(plan)]
     for title, more in (("Notes", plan.facts.notes), ("Plugins report", reported), ("Notices", plan.notices)):

@@ -51,7 +51,11 @@ class Family(Protocol):
         ...
 
     def bind(self, checkpoint: Checkpoint, facts: ModelFacts, options: LoadOptions) -> ModelBinding:
-        """Load the weights and return the runnable model. Called on the engine thread."""
+        """Load the weights and return the runnable model. Called on the engine thread.
+
+        `phyla explain` calls it too, with a checkpoint that ends at the first `load`: what is refused before that, it
+        refuses as well.
+        """
         ...
 
 

@@ -166,9 +166,16 @@ def _fitting(
     if why is not None:
         raise RefusedCombination(
             f"Draft method '{method.value.name}' can't draft for {target.checkpoint.model_id}: {why}. "
-            "Use --method none."
+            f"{_remedy(choice, reference)}"
         )
     return ChosenMethod(choice, method, opened, reference, family, facts, facts.notes)
+
+
+def _remedy(choice: Choice, reference: str | None) -> str:
+    """What makes the same command run, without drafts."""
+    is_asked = choice.chosen_by in ("flag", "variable", "file")
+    asked = [*(["--method"] if is_asked else []), *(["--draft-model"] if reference is not None else [])]
+    return f"Leave {' and '.join(asked)} away." if asked else f"Use --method {NO_METHOD}."
 
 
 def _family_of(drafter: Checkpoint, method: str, families: Families) -> ChosenFamily:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from phyla.backend import BackendFacts
 from phyla.checkpoint import Checkpoint
+from phyla.checkpoint.headers_only import FirstRead, headers_only
 from phyla.draft import ConstraintEngine, DraftMethod, LoadableDrafter
 from phyla.draft.fill import FillSource
 from phyla.kv import KVScheme, LayerSpec, LayerState
@@ -60,6 +62,21 @@ class Parts:
                 return family.value.bind(checkpoint, facts, options)
 
         return LoadableDrafter(checkpoint, facts, options=options, family_bind=bind)
+
+    def check_tensors(self) -> None:
+        """Refuse what binding would refuse before it reads the first weight, a drafter that is a model first.
+
+        Raises:
+            CheckpointError: tensors that don't fit, as `bind` says it.
+        """
+        drafter = None if self.drafter is None else headers_only(self.drafter)
+        unread = replace(self, checkpoint=headers_only(self.checkpoint), drafter=drafter)
+        loadable = unread.loadable_drafter()
+        if loadable is not None and loadable.family_bind is not None:
+            with suppress(FirstRead):
+                loadable.bind()
+        with suppress(FirstRead):
+            unread.bind()
 
     def new_state(self, layer: LayerSpec) -> LayerState:
         """An empty state of one layer, in its scheme."""

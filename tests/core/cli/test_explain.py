@@ -6,6 +6,9 @@ from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+from phyla.testing.tiny import tiny_checkpoint
+from phyla.testing.toy import ToyConfig, toy_config, toy_shapes
+
 from tests.core.cli.conftest import RunPhyla
 
 
@@ -54,6 +57,16 @@ def test_plugins_report(phyla: RunPhyla, toy_folder: Path) -> None:
 def test_what_was_accepted_without_effect_is_listed(phyla: RunPhyla, toy_folder: Path) -> None:
     out = phyla("explain", str(toy_folder), env={"PHYLA_BATCH_EXTEND": "1"}).out
     assert "PHYLA_BATCH_EXTEND is accepted" in out
+
+
+def test_tensors_that_do_not_fit_are_refused_from_their_headers(phyla: RunPhyla, tmp_path: Path) -> None:
+    config = toy_config("F")
+    shapes = toy_shapes(ToyConfig.from_dict(config))
+    name = next(iter(shapes))
+    half = tiny_checkpoint(tmp_path / "half", config, shapes={**shapes, name: (3, 5)}, tokenizer=False)
+    ran = phyla("explain", str(half))
+    assert ran.status == 1
+    assert f"shape: {name} is (3, 5)" in ran.err
 
 
 def test_a_model_that_is_not_there_is_an_error(phyla: RunPhyla) -> None:

@@ -99,13 +99,30 @@ def test_auto_falls_back_when_the_method_does_not_fit_and_says_so(
     unfit = drafting("heads", auto=True, supports=lambda target, drafter: refused("it is another size"))
     plan = choose(manager, backend, unfit, reference="carrier")
     assert plan.method.name == "none"
-    assert any("it is another size" in notice for notice in plan.notices)
+    assert any("it is another size. Use --method none." in notice for notice in plan.notices)
 
 
 def test_a_named_method_that_does_not_fit_is_refused(manager: PluginManager, backend: BackendFacts) -> None:
     unfit = method("guess", supports=lambda target, drafter: refused("it is another size"))
     with pytest.raises(RefusedCombination, match="'guess' can't draft for shelf/toy: it is another size"):
         choose(manager, backend, unfit, method="guess")
+
+
+@pytest.mark.parametrize(
+    ("flags", "remedy"),
+    [
+        ({"method": "heads"}, "Leave --method away."),
+        ({"draft_model": "small"}, "Leave --draft-model away."),
+        ({"method": "heads", "draft_model": "small"}, "Leave --method and --draft-model away."),
+    ],
+)
+def test_the_remedy_of_a_refusal_is_to_leave_away_what_asked_for_it(
+    manager: PluginManager, backend: BackendFacts, flags: dict[str, str], remedy: str
+) -> None:
+    unfit = drafting("heads", supports=lambda target, drafter: refused("it is another size"))
+    with pytest.raises(RefusedCombination) as caught:
+        choose(manager, backend, unfit, reference="carrier", **flags)
+    assert str(caught.value).endswith(f": it is another size. {remedy}")
 
 
 @pytest.mark.parametrize(
