@@ -1,4 +1,4 @@
-"""The draft head against its formulas through transformers' layer, and its bookkeeping on every kind of target."""
+"""The draft head against its formulas through transformers' layer, and what fits it."""
 
 from dataclasses import replace
 
@@ -8,16 +8,12 @@ import pytest
 import torch
 from phyla.backend.device import BackendFacts
 from phyla.checkpoint.folder import FolderCheckpoint
-from phyla.draft import LoadableDrafter, Observed, RowProposal
 from phyla.draft.method import Drafter, DraftTarget
 from phyla.kv.plain import create_plain
-from phyla.model import LoadOptions, StepInput, Tap
-from phyla.request import Rendered, Request
+from phyla.model import LoadOptions, StepInput
 from phyla.settings import load_settings
-from phyla.testing.bits import same_state
 from phyla.testing.close import assert_close
 from phyla.testing.engines import TOY_VOCAB
-from phyla.testing.method_engine import EngineMethodContract
 from phyla.testing.tiny import tiny_checkpoint
 from phyla.testing.tiny.mtp import companion_config, head_shapes
 from phyla.testing.tiny.qwen35 import qwen35_config
@@ -49,7 +45,6 @@ EXPERT_SIZES = {
 }
 THEIRS = {False: (Qwen3_5TextConfig, Qwen3_5DecoderLayer), True: (Qwen3_5MoeTextConfig, Qwen3_5MoeDecoderLayer)}
 METHOD = phyla_methods(load_settings([MtpSettings], env={}))[0]
-LAST = Tap(1)
 
 
 def companion(folder, config=TOY, prefix="", **more) -> FolderCheckpoint:
@@ -57,120 +52,9 @@ def companion(folder, config=TOY, prefix="", **more) -> FolderCheckpoint:
     return FolderCheckpoint.open(str(folder))
 
 
-@pytest.fixture(scope="module")
-def toy_head(tmp_path_factory):
-    return LoadableDrafter(companion(tmp_path_factory.mktemp("head") / "mtp"), options=OPTIONS)
-
-
-class TestMtp(EngineMethodContract):
-    """Any target that lends its embedding and its last hidden rows is one that the bookkeeping must hold for."""
-
-    @pytest.fixture
-    def method(self):
-        return METHOD
-
-    @pytest.fixture
-    def drafter(self, toy_head):
-        return toy_head
-
-
 @pytest.fixture
 def target():
     return toy_binding("FF", 3, vocab_size=TOY_VOCAB)
-
-
-@pytest.fixture
-def provider(target, toy_head):
-    return METHOD.create(target, toy_head)
-
-
-class Worked:
-    """One row's rounds; hidden rows are made up, but always the same for a position."""
-
-    def __init__(self, provider, prompt, chunks):
-        self.provider = provider
-        self.history = list(prompt)
-        self.states = provider.new_states()
-        self.source = provider.open(Request("r", Rendered(tuple(prompt))), self.states)
-        self.num_target = 0
-        for size in chunks:
-            self.give(self.history[self.num_target : self.num_target + size], is_prefill=True)
-
-    def give(self, tokens, **more):
-        rows = [mx.random.normal((1, 1, 64), key=mx.random.key(self.num_target + i)) for i in range(len(tokens))]
-        taps = {LAST: mx.concatenate(rows, axis=1)}
-        self.source.observe(Observed(tuple(tokens), self.num_target, taps=taps, **more))
-        self.num_target += len(tokens)
-
-    def propose(self, room=2):
-        [span] = self.provider.propose([RowProposal(0, self.source, self.history, room)])
-        return span.tokens
-
-    def round(self, num_accepted):
-        drafts = self.propose()
-        kept = [self.history[-1], *drafts[:num_accepted]]
-        self.history += [*drafts[:num_accepted], 300]
-        self.give(kept)
-        return self.num_target, self.source.num_rows
-
-
-def test_the_worked_trace_stays_one_row_behind_the_target(provider):
-    row = Worked(provider, range(10), [9])
-
-    assert row.source.num_rows == 8
-    assert row.round(0) == (10, 9)
-    assert row.round(1) == (12, 11)
-    assert row.round(2) == (15, 14)
-    row.give([row.history[-1]])
-    assert (row.num_target, row.source.num_rows) == (16, 15)
-
-
-@pytest.mark.parametrize("chunks", [[1] * 9, [1, 8], [4, 5], [8, 1]])
-def test_prefill_in_any_pieces_gives_the_same_rows(provider, chunks):
-    whole, pieces = Worked(provider, range(10), [9]), Worked(provider, range(10), chunks)
-
-    assert whole.propose(3) == pieces.propose(3)
-    assert [one.num_tokens for one in whole.states[1:]] == [9]
-
-
-def test_what_was_guessed_leaves_no_trace(provider):
-    drafted, plain = Worked(provider, range(10), [9]), Worked(provider, range(10), [9])
-    drafted.round(1)
-    plain.history = list(drafted.history)
-    plain.give(plain.history[9:11])
-
-    assert all(same_state(one, other) for one, other in zip(drafted.states, plain.states, strict=True))
-
-
-def test_a_row_goes_on_from_states_alone(provider):
-    row = Worked(provider, range(10), [9])
-    resumed = provider.open(Request("r", Rendered(())), [state.clone() for state in row.states])
-
-    [span] = provider.propose([RowProposal(0, resumed, row.history, 3)])
-
-    assert span.tokens == row.propose(3)
-
-
-def test_rows_guessed_for_together_get_what_each_gets_alone(provider):
-    def asked(rows, rooms):
-        spans = provider.propose(
-            [
-                RowProposal(i, row.source, row.history, room)
-                for i, (row, room) in enumerate(zip(rows, rooms, strict=True))
-            ]
-        )
-        return [span.tokens for span in spans]
-
-    prompts = [range(10), range(20, 60), [5]]
-    alone = [asked([Worked(provider, one, [len(one) - 1] if len(one) > 1 else [])], [3]) for one in prompts[:2]]
-    rows = [Worked(provider, one, [len(one) - 1]) for one in prompts[:2]]
-
-    assert asked(rows, [3, 2]) == [alone[0][0], alone[1][0][:2]]
-
-
-def test_before_the_first_hidden_row_nothing_is_proposed(provider):
-    row = Worked(provider, [5], [])
-    assert provider.propose([RowProposal(0, row.source, row.history, 2)]) == [None]
 
 
 @pytest.mark.parametrize("config", [FULL, EXPERTS], ids=["dense", "experts"])
@@ -308,8 +192,9 @@ def draft_target(target):
     return DraftTarget(None, replace(target.facts, architecture="qwen3_5"))
 
 
-def test_depth_is_the_artifacts_unless_it_is_set(target, toy_head):
+def test_depth_is_the_artifacts_unless_it_is_set(tmp_path, target):
+    head = Drafter(companion(tmp_path / "mtp"))
     deeper = phyla_methods(load_settings([MtpSettings], env={}, flags={"--mtp-depth": "5"}))[0]
 
-    assert METHOD.describe(draft_target(target), toy_head).max_tokens == 2
-    assert deeper.describe(draft_target(target), toy_head).max_tokens == 5
+    assert METHOD.describe(draft_target(target), head).max_tokens == 2
+    assert deeper.describe(draft_target(target), head).max_tokens == 5
