@@ -19,13 +19,12 @@ from phyla.engine.answers import Answers, Completion, Piece
 from phyla.errors import RequestError, UsageError
 from phyla.plugins import PluginManager, discover
 from phyla.plugins.settings import PluginsSettings
-from phyla.registry import STARTER_NAME, ModelsSettings, fetch_starter
-from phyla.registry.hub import ensure_local
+from phyla.registry import ModelsSettings, fetched
 from phyla.request import Rendered, Request
 from phyla.sampling.defaults import GREEDY, SamplingDefaults
 from phyla.sampling.fields import checked_int, checked_optional_int
 from phyla.sampling.resolve import ids_xtc_keeps, resolve_sampling
-from phyla.selection import Parts, resolve, select
+from phyla.selection import Parts, SelectionSettings, resolve, select
 from phyla.settings import Settings, flags_from_options, load_settings
 
 if TYPE_CHECKING:
@@ -60,9 +59,9 @@ def load(reference: str, **options: Any) -> Model:
     manager = discover(chosen.disable, chosen.no_plugins)
     settings = load_settings(manager.settings_sections(), flags=flags, absent=chosen.disable)
     models = settings.section(ModelsSettings)
-    if reference == STARTER_NAME:
-        reference = str(fetch_starter(models, _log.info))
-    ensure_local(reference, models)
+    reference = fetched(reference, models, _log.info)
+    if (drafter := settings.section(SelectionSettings).draft_model) is not None:
+        fetched(drafter, models, _log.info)
     return load_with(reference, manager, settings)
 
 

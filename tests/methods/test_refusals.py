@@ -88,6 +88,24 @@ def test_it_is_refused_with_the_reason_before_a_weight_is_read(folders, unread, 
     assert said in str(raised.value)
 
 
+def test_a_drafter_is_named_like_a_model(folders, unread, capsys):
+    said = ["explain", str(folders["llama"]), "--models-folder", str(folders["llama"].parent)]
+    assert main([*said, "--draft-model", "LLAMA"], env={}) == 0
+    assert "two-model  (auto: recognised llama)" in capsys.readouterr().out
+    assert main([*said, "--draft-model", "nobody"], env={}) == 1
+    assert "No model on this machine matches 'nobody'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "said"), [("generate", "--offline forbids downloading it"), ("explain", "`phyla get org/small`")]
+)
+def test_a_drafter_is_fetched_where_a_model_would_be(folders, unread, capsys, tmp_path, command, said):
+    named = ["--draft-model", "org/small", "--offline", "--hub-cache", str(tmp_path)]
+    words = ["--prompt", "hi"] if command == "generate" else []
+    assert main([command, str(folders["llama"]), *words, *named], env={}) == 1
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("drafter", ["misshapen model", "half a model"])
 def test_explain_refuses_a_drafter_as_loading_it_does(folders, unread, capsys, drafter):
     with pytest.raises(WeightMismatch) as raised:

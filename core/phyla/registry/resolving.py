@@ -11,6 +11,7 @@ from phyla.errors import CheckpointNotFound, UsageError
 from phyla.registry.local_models import LocalModel, scan_models
 from phyla.registry.places import hub_cache_folder, models_folder
 from phyla.registry.settings import ModelsSettings
+from phyla.registry.starter import STARTER_NAME, starter_path
 
 FAVOURITE = "gemma-4-e4b"
 COMFORTABLE_SHARE = 0.6
@@ -60,14 +61,36 @@ def local_models(settings: ModelsSettings) -> list[LocalModel]:
     return scan_models(hub_cache_folder(settings), models_folder(settings))
 
 
-def find_model(query: str, models: Sequence[LocalModel]) -> LocalModel:
+def local_reference(name: str, settings: ModelsSettings) -> str:
+    """What to open for a name that may be a drafter's: `starter`, a path, a hub id, or part of a local model's name.
+
+    Raises:
+        CheckpointNotFound: nothing matches, or the starter isn't here; nothing is fetched.
+        UsageError: several match.
+    """
+    if name == STARTER_NAME:
+        path = starter_path(settings)
+        if path is None:
+            raise CheckpointNotFound("The starter isn't on this machine. `phyla get starter` fetches it.")
+        return str(path)
+    if is_path(name) or is_hub_id(name):
+        return name
+    return str(find_model(name, local_models(settings), with_drafters=True).path)
+
+
+def find_model(query: str, models: Sequence[LocalModel], *, with_drafters: bool = False) -> LocalModel:
     """The one model whose id or type contains the query, whatever the case; an exact id wins over parts.
+
+    Args:
+        query: what it is called.
+        models: among these.
+        with_drafters: count what can't be served itself.
 
     Raises:
         CheckpointNotFound: nothing matches.
         UsageError: several do; all are listed.
     """
-    usable = [model for model in models if not model.is_drafter and model.is_current]
+    usable = [model for model in models if model.is_current and (with_drafters or not model.is_drafter)]
     wanted = query.lower()
     exact = [model for model in usable if model.model_id.lower() == wanted]
     matching = exact or [

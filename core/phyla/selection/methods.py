@@ -12,6 +12,7 @@ from phyla.model import ModelFacts
 from phyla.plan import Choice
 from phyla.plugins import Declared, plugin_border
 from phyla.selection.families import ChosenFamily, Families, choose_family
+from phyla.selection.openers import Opened
 from phyla.selection.wanted import Wanted
 
 NO_METHOD = "none"
@@ -42,7 +43,7 @@ class Offered:
     target: DraftTarget
     methods: Methods
     families: Families
-    open_drafter: Callable[[str], Checkpoint]
+    open_drafter: Callable[[str], Opened]
     """Opens the drafter that was named; called at most once."""
 
 
@@ -66,10 +67,10 @@ def choose_method(wanted: Wanted, offered: Offered, draft_model: str | None) -> 
     if not wanted.is_auto:
         return _explicit(wanted, offered, draft_model)
     if draft_model is not None:
-        drafter = offered.open_drafter(draft_model)
-        method = _recognise(drafter, offered.methods)
-        choice = wanted.choice(method.value.name, f"recognised {drafter.model_id}")
-        return _fitting(choice, method, offered, drafter, draft_model)
+        opened = offered.open_drafter(draft_model)
+        method = _recognise(opened.checkpoint, offered.methods)
+        choice = wanted.choice(method.value.name, f"recognised {opened.checkpoint.model_id}")
+        return _fitting(choice, method, offered, opened.checkpoint, opened.reference)
     return _automatic(wanted, offered)
 
 
@@ -97,13 +98,14 @@ def _explicit(wanted: Wanted, offered: Offered, draft_model: str | None) -> Chos
                 "nothing. Drop one of the two."
             )
         return _fitting(choice, method, offered, None, None)
-    drafter = offered.open_drafter(draft_model) if draft_model is not None else _bundled(method, target)
+    opened = None if draft_model is None else offered.open_drafter(draft_model)
+    drafter = _bundled(method, target) if opened is None else opened.checkpoint
     if drafter is None:
         raise RefusedCombination(
             f"Draft method '{method.value.name}' needs a drafter, and {target.checkpoint.model_id} carries none. Name "
             "one with --draft-model."
         )
-    return _fitting(choice, method, offered, drafter, draft_model)
+    return _fitting(choice, method, offered, drafter, None if opened is None else opened.reference)
 
 
 def _automatic(wanted: Wanted, offered: Offered) -> ChosenMethod:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from phyla.checkpoint import Checkpoint, CheckpointOpener
@@ -16,6 +16,8 @@ class Opened:
 
     checkpoint: Checkpoint
     opener: str
+    reference: str
+    """What opens it again."""
 
 
 def open_checkpoint(reference: str, openers: Sequence[Declared[CheckpointOpener]]) -> Opened:
@@ -26,8 +28,7 @@ def open_checkpoint(reference: str, openers: Sequence[Declared[CheckpointOpener]
         PluginError: two rank it equally; names both.
     """
     named = by_name(openers, "checkpoint opener")
-    ranked = sorted(((_rank(one, reference), one) for one in named.values()), key=lambda pair: -pair[0])
-    known = [(rank, one) for rank, one in ranked if rank > 0]
+    known = _knowing(reference, named)
     if not known:
         asked = ", ".join(sorted(named)) or "none"
         raise CheckpointNotFound(
@@ -45,9 +46,22 @@ def open_checkpoint(reference: str, openers: Sequence[Declared[CheckpointOpener]
     return _open(reference, opener)
 
 
+def is_known(reference: str, openers: Sequence[Declared[CheckpointOpener]]) -> bool:
+    """Whether some opener knows the reference."""
+    return bool(_knowing(reference, by_name(openers, "checkpoint opener")))
+
+
 def reopen(reference: str, opener: str, openers: Sequence[Declared[CheckpointOpener]]) -> Checkpoint:
     """Open a reference again as a plan says."""
     return _open(reference, pick(by_name(openers, "checkpoint opener"), "checkpoint opener", opener)).checkpoint
+
+
+def _knowing(
+    reference: str, named: Mapping[str, Declared[CheckpointOpener]]
+) -> list[tuple[int, Declared[CheckpointOpener]]]:
+    """Each with its rank, the highest first."""
+    ranked = sorted(((_rank(one, reference), one) for one in named.values()), key=lambda pair: -pair[0])
+    return [(rank, one) for rank, one in ranked if rank > 0]
 
 
 def _rank(opener: Declared[CheckpointOpener], reference: str) -> int:
@@ -57,4 +71,4 @@ def _rank(opener: Declared[CheckpointOpener], reference: str) -> int:
 
 def _open(reference: str, opener: Declared[CheckpointOpener]) -> Opened:
     with plugin_border(opener.plugin, f"opening '{reference}'"):
-        return Opened(opener.value.open(reference), opener.value.name)
+        return Opened(opener.value.open(reference), opener.value.name, reference)

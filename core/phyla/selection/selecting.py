@@ -14,10 +14,11 @@ from phyla.engine.settings import EngineSettings
 from phyla.errors import LayoutError, PhylaError, PluginError, UsageError
 from phyla.plan import Candidates, Choice, Plan, Question
 from phyla.plugins import PluginManager, by_name
+from phyla.registry import STARTER_NAME, ModelsSettings, local_reference
 from phyla.selection.families import ChosenFamily, Families, choose_family, claiming
 from phyla.selection.methods import NO_METHOD, ChosenMethod, Methods, Offered, choose_method
 from phyla.selection.numerics import Numerics, choose_numerics, identify
-from phyla.selection.openers import open_checkpoint
+from phyla.selection.openers import Opened, is_known, open_checkpoint
 from phyla.selection.proposers import NO_PROPOSER, Proposers, choose_proposer, engine_names, fill_sources
 from phyla.selection.schemes import ChosenSchemes, Schemes, choose_schemes
 from phyla.selection.settings import SelectionSettings
@@ -254,9 +255,12 @@ class _Selection:
             return "--l1"
         return None
 
-    def _open_drafter(self, reference: str) -> Checkpoint:
+    def _open_drafter(self, name: str) -> Opened:
+        openers = self._manager.openers(self._settings)
         try:
-            return open_checkpoint(reference, self._manager.openers(self._settings)).checkpoint
+            if name != STARTER_NAME and is_known(name, openers):
+                return open_checkpoint(name, openers)
+            return open_checkpoint(local_reference(name, self._settings.section(ModelsSettings)), openers)
         except PhylaError as error:
-            error.add_note(f"While opening the drafter --draft-model {reference}.")
+            error.add_note(f"While opening the drafter --draft-model {name}.")
             raise

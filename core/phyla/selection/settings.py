@@ -27,7 +27,8 @@ class SelectionSettings(PluginSettings, section="selection"):
     """Draft method; `none` drafts nothing, `auto` drafts when a drafter is found that fits."""
 
     draft_model: str | None = setting(None, flag="--draft-model", metavar="MODEL")
-    """Checkpoint of a drafter; its method is recognised unless `--method` names one."""
+    """Checkpoint of a drafter, named as a model is: a folder, a GGUF file, a hub id, `starter`, or part of a local
+    model's name. Its method is recognised unless `--method` names one."""
 
     num_draft_tokens: int | None = setting(None, flag="--num-draft-tokens", ge=1, le=64)
     """Most tokens drafted at once; by default the method's own number."""

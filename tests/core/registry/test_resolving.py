@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from phyla.errors import CheckpointNotFound, UsageError
-from phyla.registry import LocalModel, ModelsSettings, find_model, local_models, resolve_model
+from phyla.registry import LocalModel, ModelsSettings, find_model, local_models, local_reference, resolve_model
+from phyla.registry.starter import STARTER
 
 from tests.core.checkpoint.safetensors_files import write_folder
 
@@ -187,3 +188,21 @@ def test_what_cannot_be_read_is_left_out(settings: ModelsSettings) -> None:
     folder = add_hub_model(settings, "org/broken")
     (folder / "config.json").write_text("{")
     assert local_models(settings) == []
+
+
+@pytest.mark.parametrize("name", ["/some/folder", "model.gguf", "org/name@v1"])
+def test_a_drafter_that_is_named_by_path_or_id_passes_as_it_is(settings: ModelsSettings, name: str) -> None:
+    assert local_reference(name, settings) == name
+
+
+def test_a_drafter_may_be_named_by_a_part_though_it_cannot_be_served(settings: ModelsSettings) -> None:
+    folder = add_hub_model(settings, "org/tiny-head", model_type="qwen3_5_mtp")
+    assert local_reference("TINY", settings) == str(folder)
+
+
+def test_the_starter_drafts_where_it_is_here(settings: ModelsSettings) -> None:
+    with pytest.raises(CheckpointNotFound, match="phyla get starter"):
+        local_reference("starter", settings)
+    path = add_gguf(settings, STARTER.file_name, size=0)
+    os.truncate(path, STARTER.member_bytes)
+    assert local_reference("starter", settings) == str(path)
