@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from phyla.engine.reading import Reading, forgets
+from phyla.engine.reading import Reading
 from phyla.engine.reuse import Resumed
 from phyla.errors import UsageError
 from phyla.kv.prefix import (
@@ -19,7 +19,7 @@ from phyla.kv.prefix import (
     TokenMemory,
     plan_boundaries,
 )
-from phyla.kv.row_state import draft_set
+from phyla.kv.row_state import TARGET, draft_set
 
 if TYPE_CHECKING:
     from phyla.engine.drafting import Drafting
@@ -209,7 +209,7 @@ class IndexedReuse:
             namespace,
             num_prompt=len(ids),
             num_cached=resumed.num_cached,
-            forgets=forgets(resumed.state),
+            forgets=any(one.forgets for one in resumed.state.sets[TARGET]),
             planned=self._planned(request, resumed.num_cached, num_matched),
             num_begun=resumed.num_cached,
         )

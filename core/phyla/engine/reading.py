@@ -20,7 +20,7 @@ class Reading:
     num_prompt: int
     num_cached: int
     forgets: bool
-    """Some layer can't be wound back: only planned lengths can be given to others."""
+    """Some layer of the target can't be wound back: only planned lengths can be given to others."""
 
     planned: dict[int, BoundaryKind]
     boundaries: list[Boundary] = field(default_factory=list)
@@ -36,13 +36,13 @@ class Reading:
         """Open a window if a planned length falls into the chunk."""
         start = state.num_tokens
         self.num_begun = start + num_tokens
-        if self.forgets and any(start < length < self.num_begun for length in self.planned):
+        if forgets(state) and any(start < length < self.num_begun for length in self.planned):
             state.open_window(num_tokens, with_drafts=True)
             self.window_start = start
 
     def photograph(self, state: RowState) -> None:
         """Keep the layers that forget at every planned length that the chunk has reached; its window is closed."""
-        if not self.forgets:
+        if not forgets(state):
             return
         end = state.num_tokens
         if self.window_start is not None:
@@ -77,5 +77,5 @@ class Reading:
 
 
 def forgets(state: RowState) -> bool:
-    """Whether a layer of any of the row's sets can't be wound back everywhere."""
+    """Whether a layer of any of the row's sets, its drafter's included, can't be wound back everywhere."""
     return any(one.forgets for states in state.sets.values() for one in states)

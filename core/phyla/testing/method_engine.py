@@ -117,10 +117,11 @@ class EngineMethodContract:
         assert "reason" not in _speculation(heard)
         _same({"turn": heard}, alone(spec, [turn]), [turn])
 
+    @pytest.mark.parametrize("layers", ["SRLF", "FF"])
     def test_what_was_drafted_from_a_prefix_is_what_would_have_been_without(
-        self, method: DraftMethod, drafter: LoadableDrafter | None
+        self, method: DraftMethod, drafter: LoadableDrafter | None, layers: str
     ) -> None:
-        spec = with_method(self.target_spec("SRLF", {"prefill_chunk": 16}), method, drafter)
+        spec = with_method(self.target_spec(layers, {"prefill_chunk": 16}), method, drafter)
         request = a_request("first", LONG_PROMPT, NUM_TOKENS)
         with reusing(spec) as (engine, log, _):
             for name in ("first", "again"):

@@ -45,6 +45,9 @@ class Entry:
     floor: int = 0
     """The smallest length from which on every length can be served without a boundary."""
 
+    whole_floor: int = 0
+    """Likewise with its draft sets."""
+
     use: EntryUse = field(default_factory=EntryUse)
     num_pins: int = 0
     sessions: set[tuple[str, str]] = field(default_factory=set)
@@ -54,7 +57,10 @@ class Entry:
         """An entry that owns what it holds; boundaries come separately."""
         row = owned_row(published)
         drafts = {name: part for name, part in published.drafts.items() if name in row.sets}
-        return cls(namespace, key, row, published.is_exact, drafts, floor=rewind_floor(row))
+        floor = rewind_floor(row)
+        forgets = any(state.forgets for name in drafts for state in row.sets[name])
+        whole_floor = row.num_tokens if forgets else floor
+        return cls(namespace, key, row, published.is_exact, drafts, floor=floor, whole_floor=whole_floor)
 
     @property
     def num_tokens(self) -> int:
@@ -67,23 +73,23 @@ class Entry:
     def take_boundaries(self, boundaries: Iterable[Boundary]) -> None:
         """Retain those that say something the row itself doesn't."""
         for boundary in boundaries:
-            if boundary.num_tokens < self.floor:
-                self.boundaries.setdefault(boundary.num_tokens, boundary)
+            if self.lacks(boundary.num_tokens):
+                self.boundaries[boundary.num_tokens] = boundary
 
     def thin(self, max_boundaries: int) -> None:
         """Let go of the boundaries that pay least."""
         kept = worth_keeping(self.boundaries.values(), max_boundaries)
         self.boundaries = {boundary.num_tokens: boundary for boundary in kept}
 
-    def serves(self, length: int) -> bool:
-        """Whether a row of `length` tokens can be made from this entry."""
-        return self.floor <= length <= self.num_tokens or length in self.boundaries
+    def lacks(self, length: int) -> bool:
+        """Whether a boundary there would say something that isn't known."""
+        return length < self.whole_floor and length not in self.boundaries
 
     def row_at(self, length: int, drafts: Mapping[str, str]) -> RowState:
         """An independent row of the first `length` tokens.
 
         Args:
-            length: `serves` must have said yes.
+            length: from `floor` on, or a boundary's.
             drafts: identity wanted of each draft set by its name; one that doesn't fit is left out.
         """
         sets = {TARGET: [self._clone((TARGET, place), length) for place in range(len(self.row.sets[TARGET]))]}

@@ -249,7 +249,7 @@ class PrefixIndex:
 
     def _enrich(self, entry: Entry, published: Published) -> None:
         """Let an entry that stays take over boundaries of a row whose tokens it has anyway."""
-        new = [one for one in published.boundaries if not entry.serves(one.num_tokens)]
+        new = [one for one in published.boundaries if entry.lacks(one.num_tokens)]
         if not new:
             return
         self._trees[entry.namespace].remove(entry.key, entry)
@@ -261,7 +261,7 @@ class PrefixIndex:
         self._evict_to(self.budget_bytes)
 
     def _owned_boundaries(self, entry: Entry, published: Published) -> list[Boundary]:
-        needed = [one for one in published.boundaries if one.num_tokens < entry.floor]
+        needed = [one for one in published.boundaries if entry.lacks(one.num_tokens)]
         return [owned_boundary(one, published.is_exact) for one in worth_keeping(needed, self._max_boundaries)]
 
     def _fits(self, entry: Entry) -> bool:

@@ -332,6 +332,33 @@ def test_a_target_is_served_without_a_draft_set_that_cannot_go_back() -> None:
     assert (set(shorter.row().sets), set(whole.row().sets)) == ({"target"}, {"target", DRAFT})
 
 
+def test_a_draft_set_that_forgets_comes_back_where_a_boundary_is() -> None:
+    part = {DRAFT: DraftPart("weights")}
+    row = with_draft([1, 2, 3, 4], 4, forgets=True)
+    boundary = boundary_here(row, "stable")
+    mx.eval(feed(RECURRENT, row.sets[DRAFT][0], [5, 6]))
+    index = index_with(Published(extend(row, (FULL,), [5, 6]), boundaries=[boundary], drafts=part))
+
+    sets = {}
+    for length in (3, 4, 5):
+        hit = index.lookup(HERE, [*range(1, length + 1), 9, 9], drafts={DRAFT: "weights"}).hit
+        assert hit is not None
+        assert hit.num_tokens == length, "the target alone can go back everywhere"
+        sets[length] = set(hit.row().sets)
+    assert sets == {3: {"target"}, 4: {"target", DRAFT}, 5: {"target"}}
+
+
+def test_a_longer_entry_takes_over_where_a_draft_set_that_forgets_stood() -> None:
+    part = {DRAFT: DraftPart("weights")}
+    short, longer = ([*range(1, length)] for length in (5, 8))
+    index = index_with(*(Published(with_draft(ids, len(ids), forgets=True), drafts=part) for ids in (short, longer)))
+    assert index.stats()["entries"] == 1
+    hit = index.lookup(HERE, [*short, 9], drafts={DRAFT: "weights"}).hit
+    assert hit is not None
+    row = hit.row()
+    assert (row.num_tokens, row.sets[DRAFT][0].num_tokens) == (4, 4)
+
+
 def test_among_equal_lengths_the_entry_with_the_draft_set_wins() -> None:
     plain = published(LAYOUTS["full"], [1, 2, 3, 7])
     drafted = Published(with_draft([1, 2, 3, 8], 3), drafts={DRAFT: DraftPart("weights", lag=1)})
