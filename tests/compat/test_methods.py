@@ -1,4 +1,4 @@
-"""Draft methods with everything a request may ask for: the tokens are those of plain decoding, and drafts were made."""
+"""Draft methods with everything a request may ask for: the tokens of plain decoding, with drafts that were right."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from phyla.testing.tiny.mtp import companion_config, head_shapes
 from phyla.testing.tiny.qwen35 import qwen35_config
 
 from tests.compat.matrix import cell
+from tests.few_words import WORDS, of_few_words
 
 PROMPT = [10, 17, 24, 10, 17, 24, *(40 + index * 7 % 200 for index in range(30)), 10, 17]
 OTHER = [5 + index * 11 % 200 for index in range(23)]
-GREEDY: dict[str, Any] = {"max_tokens": 16, "ignore_eos": True}
-SEEDED: dict[str, Any] = {**GREEDY, "temperature": 1.0, "seed": 7}
+GREEDY: dict[str, Any] = {"max_tokens": 24, "ignore_eos": True}
+SEEDED: dict[str, Any] = {**GREEDY, "temperature": 1.0, "top_k": len(WORDS), "seed": 7}
 REPORTED: dict[str, Any] = {**GREEDY, "logprobs": True, "top_logprobs": 3}
 PENALISED: dict[str, Any] = {**GREEDY, "repetition_penalty": 1.3, "frequency_penalty": 0.5}
 
@@ -33,9 +34,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     qwen35 = qwen35_config(num_hidden_layers=4)
     head = companion_config(qwen35)
     return {
-        "llama": tiny_checkpoint(models / "llama", tiny_config("llama", num_hidden_layers=2)),
-        "minicpm5": tiny_checkpoint(models / "minicpm5", tiny_config("llama", head_dim=128, rope_theta=5e6)),
-        "qwen35": tiny_checkpoint(models / "qwen35", qwen35),
+        "llama": of_few_words(tiny_checkpoint(models / "llama", tiny_config("llama", num_hidden_layers=2))),
+        "minicpm5": of_few_words(
+            tiny_checkpoint(models / "minicpm5", tiny_config("llama", head_dim=128, rope_theta=5e6))
+        ),
+        "qwen35": of_few_words(tiny_checkpoint(models / "qwen35", qwen35)),
         "head": tiny_checkpoint(models / "head", head, shapes=head_shapes(head), tokenizer=False),
     }
 
@@ -59,9 +62,9 @@ def plainly(folders: Folders, target: str, prompt: list[int], request: dict[str,
         return model.generate(prompt, **request)
 
 
-def drafted(answer: Completion) -> int:
+def accepted(answer: Completion) -> int:
     assert answer.usage.speculation is not None
-    return int(answer.usage.speculation["drafted"])
+    return int(answer.usage.speculation["accepted"])
 
 
 @pytest.mark.parametrize(
@@ -82,7 +85,7 @@ def test_every_way_to_choose_tokens_chooses_the_same(folders: Folders, method: s
     want = plainly(folders, target_of(method), PROMPT, wanted)
     with drafting(folders, method) as model:
         got = model.generate(PROMPT, **wanted)
-    assert drafted(got) > 0
+    assert accepted(got) > 0
     assert got.token_ids == want.token_ids
     assert top_ids(got) == top_ids(want)
 
@@ -105,6 +108,7 @@ def test_a_stop_string_ends_the_answer_where_it_does_without(folders: Folders, m
     want = plainly(folders, target_of(method), PROMPT, {**GREEDY, "stop": stop})
     with drafting(folders, method) as model:
         got = model.generate(PROMPT, stop=stop, **GREEDY)
+    assert accepted(got) > 0
     assert (got.text, got.finish_reason, got.stop_string) == (want.text, "stop", stop)
     assert got.usage.num_completion_tokens == want.usage.num_completion_tokens
 
@@ -130,6 +134,7 @@ def test_a_row_gets_beside_one_that_is_cancelled_what_it_gets_alone(folders: Fol
     ids = [piece.token_id for piece in [first, *rest] if piece.token_id is not None]
     assert rest[-1].usage is not None
     assert rest[-1].usage.lane == "batched+spec"
+    assert accepted(again) > 0
     assert tuple(ids) == want.token_ids == again.token_ids
 
 
@@ -147,7 +152,7 @@ def test_the_next_turn_goes_on_from_the_one_before(folders: Folders, method: str
         turn = [*PROMPT, *first.token_ids, 10, 17]
         got = model.generate(turn, **GREEDY)
     assert got.usage.num_cached_tokens == len(turn) - 3
-    assert drafted(got) > 0
+    assert accepted(got) > 0
     assert got.usage.speculation is not None
     assert "reason" not in got.usage.speculation
     assert got.token_ids == plainly(folders, target_of(method), turn, GREEDY).token_ids
@@ -166,7 +171,7 @@ def test_encoded_keys_and_values_give_the_same_with_drafts(folders: Folders, met
     want = plainly(folders, target_of(method), PROMPT, GREEDY, kv_scheme=scheme)
     with drafting(folders, method, kv_scheme=scheme) as model:
         got = model.generate(PROMPT, **GREEDY)
-    assert drafted(got) > 0
+    assert accepted(got) > 0
     assert got.token_ids == want.token_ids
 
 
@@ -187,7 +192,7 @@ def test_families_are_drafted_for(folders: Folders, method: str, family: str) ->
     named = {"family": "minicpm5"} if family == "minicpm5" else {}
     with drafting(folders, method, family, **named) as model:
         got = model.generate(PROMPT, **GREEDY)
-    assert drafted(got) > 0
+    assert accepted(got) > 0
     assert got.token_ids == plainly(folders, family, PROMPT, GREEDY, **named).token_ids
 
 
@@ -208,6 +213,6 @@ def test_models_over_the_bridge_are_drafted_for_alone_and_in_company(folders: Fo
         next(company)
         together = model.generate(PROMPT, **GREEDY)
         company.close()  # type: ignore[attr-defined]
-    assert drafted(got) > 0
+    assert accepted(got) > 0
     assert together.usage.lane == "batched+spec"
     assert got.token_ids == together.token_ids == want.token_ids

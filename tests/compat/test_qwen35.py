@@ -20,25 +20,31 @@ from phyla.testing.tiny.qwen35 import qwen35_config
 from phyla_qwen35 import Qwen35Family
 
 from tests.compat.matrix import cell
+from tests.few_words import of_few_words
 
 NUM_TOKENS = 10
 PROMPT = tuple(10 + index * 7 % 400 for index in range(60))
 OTHER = tuple(11 + index * 5 % 400 for index in range(23))
 GREEDY = SamplingParams(ignore_eos=True, num_logprobs=2)
 SAMPLED = SamplingParams(temperature=1.0, seed=11, ignore_eos=True, num_logprobs=2)
+CONFIG = qwen35_config(with_experts=True, num_hidden_layers=4)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    config = qwen35_config(with_experts=True, num_hidden_layers=4)
-    return tiny_checkpoint(tmp_path_factory.mktemp("models") / "tiny-qwen35", config)
+    return tiny_checkpoint(tmp_path_factory.mktemp("models") / "tiny-qwen35", CONFIG)
+
+
+@pytest.fixture(scope="module")
+def of_words(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return of_few_words(tiny_checkpoint(tmp_path_factory.mktemp("models") / "of-words", CONFIG))
 
 
 @pytest.fixture(scope="module")
 def drafter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A smaller model of the same series, recurrent layers included."""
     config = qwen35_config(num_hidden_layers=2, full_attention_interval=2)
-    return tiny_checkpoint(tmp_path_factory.mktemp("models") / "tiny-drafter", config, seed=1)
+    return of_few_words(tiny_checkpoint(tmp_path_factory.mktemp("models") / "tiny-drafter", config, seed=1))
 
 
 def spec(folder: Path, settings: Mapping[str, Any]) -> EngineSpec:
@@ -108,15 +114,15 @@ def test_a_cancelled_row_leaves_the_others_as_they_were(folder: Path) -> None:
         pytest.param({"method": "twomodel"}, marks=cell("qwen35", "two-model drafts")),
     ],
 )
-def test_drafts_that_are_taken_back_change_no_token(folder: Path, drafter: Path, options: Mapping[str, str]) -> None:
+def test_drafts_that_are_taken_back_change_no_token(of_words: Path, drafter: Path, options: Mapping[str, str]) -> None:
     wanted: dict[str, Any] = {"max_tokens": 30, "temperature": 0, "ignore_eos": True}
     more = {"draft_model": str(drafter)} if options["method"] == "twomodel" else {}
-    with phyla.load(str(folder)) as plain:
+    with phyla.load(str(of_words)) as plain:
         want = plain.generate("abc abc abc", **wanted)
-    with phyla.load(str(folder), draft_adaptive="off", **options, **more) as drafting:
+    with phyla.load(str(of_words), draft_adaptive="off", **options, **more) as drafting:
         got = drafting.generate("abc abc abc", **wanted)
     assert got.token_ids == want.token_ids
-    assert got.usage.speculation["drafted"] > got.usage.speculation["accepted"]
+    assert got.usage.speculation["drafted"] > got.usage.speculation["accepted"] > 0
 
 
 @cell("qwen35", "a grammar")

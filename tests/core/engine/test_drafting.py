@@ -34,12 +34,13 @@ SAMPLINGS = {
 }
 
 
-def with_drafts(spec, script, *, taps=(), is_adaptive=False, most_tokens=4, provider=None, form_changes=()):
+def with_drafts(spec, script, *, taps=(), most_tokens=4, provider=None, form_changes=(), **options):
     provider = provider or ScriptedProvider(script, taps)
     loading = spec.load
+    options = {"is_adaptive": False, **options}
 
     def load():
-        return replace(loading(), drafting=Drafting("scripted", provider, most_tokens, is_adaptive=is_adaptive))
+        return replace(loading(), drafting=Drafting("scripted", provider, most_tokens, **options))
 
     return replace(spec, load=load, proposing=ProposingOptions(form_changes=frozenset(form_changes))), provider
 
@@ -243,6 +244,35 @@ def test_plain_steps_are_measured_where_every_draft_is_right(monkeypatch, no_pip
     # A step of any width takes as long here, so that drafting goes on.
     assert 1 in seen
     assert max(seen[seen.index(1) :]) > 1
+
+
+class Doubting(ScriptedProvider):
+    """Says of its drafts that it drew them from all words alike but them."""
+
+    def propose(self, rows):
+        spans = super().propose(rows)
+        return [span and replace(span, draft_logits=self._all_but(span.tokens)) for span in spans]
+
+    def _all_but(self, tokens):
+        return mx.where(mx.arange(TOY_VOCAB) == mx.array(tokens)[:, None], -100.0, 0.0)
+
+
+@pytest.mark.parametrize("acceptance", ["exact", "rejection"])
+def test_drafts_are_judged_as_was_asked_for(acceptance):
+    """Rejection accepts whatever the target finds likelier than the method that drew it; a seed's tokens are others."""
+    hot = SamplingParams(temperature=1.0, seed=11, ignore_eos=True)
+    requests = [a_request("hot", PROMPT, NUM_TOKENS, hot), a_request("greedy", PROMPT, NUM_TOKENS)]
+    plain = answers(toy_spec("FF"), requests)
+    provider = Doubting(lambda history, room: [20 + (len(history) + place) % 100 for place in range(room)])
+    spec, _ = with_drafts(toy_spec("FF"), None, provider=provider, acceptance=acceptance)
+
+    drafted = answers(spec, requests)
+
+    is_rejection = acceptance == "rejection"
+    assert [one.ids != without.ids for one, without in zip(drafted, plain, strict=True)] == [is_rejection, False]
+    reports = [one.finished.usage.speculation for one in drafted]
+    assert [report["rejected"] == 0 for report in reports] == [is_rejection, False]
+    assert all(report["drafted"] > 0 for report in reports)
 
 
 def test_usage_adds_up_and_the_source_saw_every_computed_token():
