@@ -152,7 +152,7 @@ def _drafting(
         provider=provider,
         most_tokens=asked or provider.facts.max_tokens,
         acceptance=chosen.acceptance,
-        is_adaptive=chosen.adaptive and settings.section(EngineSettings).batch > 1,
+        is_adaptive=chosen.adapts(settings.section(EngineSettings).batch),
     )
 
 

@@ -12,10 +12,11 @@ from phyla.cli.chosen_model import chosen_model
 from phyla.cli.columns import columns
 from phyla.cli.command import SettingsCommand
 from phyla.cli.session import Session
+from phyla.draft.settings import DraftSettings
 from phyla.engine.geometry import typical_choices
 from phyla.engine.settings import EngineSettings
 from phyla.kv.layer_spec import Plane
-from phyla.kv.plain import plain_fixed_bytes
+from phyla.kv.plain import plain_bytes_per_token, plain_fixed_bytes
 from phyla.plan import Choice, Plan
 from phyla.selection.parts import Parts
 from phyla.settings import Settings
@@ -43,6 +44,7 @@ def _explain(session: Session, settings: Settings, model: str | None) -> int:
     parts, rows = resolve(plan, session.manager, settings), settings.section(EngineSettings).batch
     parts.check_tensors()
     lines = [*_model(plan), "", *_choices(plan), "", *_strategies(plan, rows), "", *_layout(parts), "", *_memory(parts)]
+    lines.extend(_drafts(plan, settings.section(DraftSettings), rows))
     reported = [one.value for one in session.manager.report(plan)]
     for title, more in (("Notes", plan.facts.notes), ("Plugins report", reported), ("Notices", plan.notices)):
         if more:
@@ -126,9 +128,8 @@ def _memory(parts: Parts) -> Iterator[str]:
         if layer.owns_state and layer.window is not None
     )
     fixed = sum(plain_fixed_bytes(layer, parts.plan.dtype) for layer in layout)
-    state = f" and {_size(fixed)} of state that doesn't grow" if fixed else ""
     row = _size(growing * full + bounded + fixed)
-    yield f"Cache: {growing:g} bytes per token{state}, {row} for a row of {full} tokens"
+    yield f"Cache: {growing:g} bytes per token{_fixed(fixed)}, {row} for a row of {full} tokens"
     yield from _context_bought(parts)
 
 
@@ -142,6 +143,20 @@ def _context_bought(parts: Parts) -> Iterator[str]:
         yield f"This device's memory holds a context of {here} tokens, of {plain} stored plain"
 
 
+def _drafts(plan: Plan, chosen: DraftSettings, rows: int) -> Iterator[str]:
+    facts = plan.draft_facts
+    if facts is None:
+        return
+    lengths = "adaptive lengths" if chosen.adapts(rows) else "fixed length"
+    most = plan.num_draft_tokens or facts.max_tokens
+    yield f"Drafts: up to {most} tokens per round, {lengths}, {chosen.acceptance} acceptance"
+    if facts.weight_bytes:
+        growing = sum(plain_bytes_per_token(layer, plan.dtype) for layer in facts.layout if layer.window is None)
+        fixed = sum(plain_fixed_bytes(layer, plan.dtype) for layer in facts.layout)
+        cache = f", cache of {growing:g} bytes per token{_fixed(fixed)}" if facts.layout else ""
+        yield f"Drafter: {_size(facts.weight_bytes)} of weights{cache}"
+
+
 def _plane(plane: Plane) -> str:
     """Heads times width; the matrix of a state that doesn't grow has rows too."""
     if plane.per_token:
@@ -151,6 +166,10 @@ def _plane(plane: Plane) -> str:
 
 def _bytes_per_token(parts: Parts, index: int) -> float:
     return parts.schemes[index].value.bytes_per_token(parts.plan.facts.layout[index], parts.plan.dtype)
+
+
+def _fixed(num_bytes: float) -> str:
+    return f" and {_size(num_bytes)} of state that doesn't grow" if num_bytes else ""
 
 
 def _size(num_bytes: float) -> str:

@@ -17,3 +17,7 @@ class DraftSettings(PluginSettings, section="draft"):
     adaptive: OnOff = setting(True, flag="--draft-adaptive")
     """Draft fewer tokens, or none for a while, where checking them costs more than it saves. Never changes what is
     accepted; `--batch 1` turns it off, since the width of a check may move low bits."""
+
+    def adapts(self, batch: int) -> bool:
+        """Whether lengths adapt where up to `batch` rows share steps."""
+        return self.adaptive and batch > 1
