@@ -131,7 +131,10 @@ class _Draft:
         return Settings(made, self.origins, self.notices)
 
     def _take_variable(self, one: SettingField, name: str, text: str) -> None:
-        if one.is_bool and text not in ("0", "1"):
+        if one.takes_word and name == one.variable:
+            # The flag's own words, which the field reads; spelt alike, so that a lever that agrees is no contradiction.
+            text = {"on": "1", "off": "0"}.get(text.lower(), text)
+        elif one.is_bool and text not in ("0", "1"):
             raise SettingsError(f"{name} is {text!r}; it takes 1 (on) or 0 (off).")
         value: Any = [item.strip() for item in text.split(",") if item.strip()] if one.is_many else text
         if name == one.inverted_lever:

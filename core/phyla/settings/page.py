@@ -15,8 +15,9 @@ Made from the settings' own declarations; don't edit it by hand.
 
 A value is set by a flag, else by a variable, else by a key in `phyla.toml` (in the working folder, or where `--config`
 or `PHYLA_CONFIG` says), else it has its default. An unknown flag, section or key is an error that names the near match;
-an unknown `PHYLA_` variable is a warning. In variables booleans are `1` and `0`, and several values are separated by
-commas. Sizes take a suffix (`8GiB`, `20GB`, `800MB`). `phyla explain MODEL` shows what the settings lead to.
+an unknown `PHYLA_` variable is a warning. In variables flags without a value are `1` and `0`, others have the flag's
+values (`on`, `off`), and several values are separated by commas. Sizes take a suffix (`8GiB`, `20GB`, `800MB`).
+`phyla explain MODEL` shows what the settings lead to.
 """
 
 

@@ -91,19 +91,29 @@ def test_an_inverted_lever_switches_off() -> None:
 
 
 @pytest.mark.parametrize("text", ["yes", "on", "true", "2", ""])
-def test_a_boolean_variable_takes_one_and_zero_only(text: str) -> None:
+def test_a_variable_of_a_switch_takes_one_and_zero_only(text: str) -> None:
     with pytest.raises(SettingsError, match=r"PHYLA_ROOM__CARPET is .*1 \(on\) or 0 \(off\)"):
         load_settings([RoomSettings], env={"PHYLA_ROOM__CARPET": text})
 
 
 @pytest.mark.parametrize(("word", "value"), [("on", True), ("off", False), ("TRUE", True), ("0", False)])
-def test_a_word_flag_takes_words(word: str, value: bool) -> None:
+def test_a_word_flag_takes_words_and_so_does_its_variable(word: str, value: bool) -> None:
     assert load_settings([RoomSettings], flags={"--lamp": word}, env={}).section(RoomSettings).lamp is value
+    assert load_settings([RoomSettings], env={"PHYLA_ROOM__LAMP": word}).section(RoomSettings).lamp is value
+
+
+def test_a_word_and_a_lever_that_agree_are_no_contradiction() -> None:
+    agreeing = {"PHYLA_ROOM__LAMP": "off", "PHYLA_NO_LAMP": "1"}
+    assert load_settings([RoomSettings], env=agreeing).section(RoomSettings).lamp is False
 
 
 def test_a_word_flag_names_what_it_expects() -> None:
     with pytest.raises(SettingsError, match=r"--lamp is 'maybe': expects on\|off \(got \"maybe\"\)"):
         load_settings([RoomSettings], flags={"--lamp": "maybe"}, env={})
+    with pytest.raises(SettingsError, match=r"PHYLA_ROOM__LAMP is 'maybe': expects on\|off"):
+        load_settings([RoomSettings], env={"PHYLA_ROOM__LAMP": "maybe"})
+    with pytest.raises(SettingsError, match=r"PHYLA_NO_LAMP is 'on'; it takes 1 \(on\) or 0 \(off\)"):
+        load_settings([RoomSettings], env={"PHYLA_NO_LAMP": "on"})
 
 
 def test_a_switch_is_given_and_taken_back() -> None:
