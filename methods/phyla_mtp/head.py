@@ -9,7 +9,7 @@ from phyla import Checkpoint, LoadOptions, StepInput
 from phyla.kv import Causal
 from phyla.kv.kinds import KeyValueCache
 from phyla.model.feed_forward import gated_mlp, mlp_with_experts
-from phyla.model.loading import WeightLoader, load_weights
+from phyla.model.loading import WeightLoader, check_headers, load_weights
 from phyla.nn.activation import GatedActivation, fused, swiglu
 from phyla.nn.attention import Attention
 from phyla.nn.linear import Linear
@@ -73,11 +73,31 @@ def load_head(checkpoint: Checkpoint, options: LoadOptions) -> MtpHead:
     """
     config, prefix = mtp_config(checkpoint.config), prefix_of(checkpoint)
     adds_one = bool(prefix) and _stores_differences(checkpoint, prefix)
-    others = [name for name in checkpoint.tensor_infos() if not name.startswith(prefix)]
-    return load_weights(checkpoint, options, lambda load: _built(config, prefix, adds_one, options, load), others)
+    activation = fused(swiglu, options.compiled_activations)
+    return load_weights(
+        checkpoint,
+        options,
+        lambda load: _built(config, prefix, adds_one, activation, load),
+        _others(checkpoint, prefix),
+    )
 
 
-def _built(config: MtpConfig, prefix: str, adds_one: bool, options: LoadOptions, load: WeightLoader) -> MtpHead:
+def check_head(checkpoint: Checkpoint) -> None:
+    """Refuse from headers what `load_head` would refuse.
+
+    Raises:
+        CheckpointError: what is wrong with the config or the tensors, all of it.
+    """
+    config, prefix = mtp_config(checkpoint.config), prefix_of(checkpoint)
+    check_headers(checkpoint, lambda load: _built(config, prefix, False, swiglu, load), _others(checkpoint, prefix))
+
+
+def _others(checkpoint: Checkpoint, prefix: str) -> list[str]:
+    """The tensors of the model that the head rides along with."""
+    return [name for name in checkpoint.tensor_infos() if not name.startswith(prefix)]
+
+
+def _built(config: MtpConfig, prefix: str, adds_one: bool, activation: GatedActivation, load: WeightLoader) -> MtpHead:
     E, D, bias = config.hidden_size, config.head_dim, config.attention_bias
 
     def norm(path: str, width: int = E) -> RMSNorm:
@@ -103,7 +123,7 @@ def _built(config: MtpConfig, prefix: str, adds_one: bool, options: LoadOptions,
                 output_gate=True,
             ),
             mlp_norm=norm(f"{BLOCK}.post_attention_layernorm"),
-            mlp=_feed_forward(f"{path}.mlp", config, fused(swiglu, options.compiled_activations), load),
+            mlp=_feed_forward(f"{path}.mlp", config, activation, load),
             norm=norm("norm"),
         )
 

@@ -87,7 +87,11 @@ class Checkpoint(Protocol):
         ...
 
     def companion(self, name: str) -> Checkpoint | None:
-        """A checkpoint bundled inside this one (`mtp`), or None."""
+        """A checkpoint bundled inside this one (`mtp`), or None.
+
+        Raises:
+            CheckpointError: there is one, and it lacks something or is damaged.
+        """
         ...
 
 

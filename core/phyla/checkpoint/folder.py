@@ -146,7 +146,7 @@ class FolderCheckpoint:
 
     def companion(self, name: str) -> FolderCheckpoint | None:
         folder = self._beside(name)
-        if not (folder / CONFIG_NAME).is_file():
+        if not folder.is_dir():
             return None
         return FolderCheckpoint.open(folder, f"{self.reference}/{name}", f"{self.model_id}/{name}")
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, overload
 import mlx.core as mx
 
 from phyla.model.quantization import QuantSection, parse_quant_section
-from phyla.model.tensor_source import HeaderSource, StoredSource, TensorSource
+from phyla.model.tensor_source import HeaderSource, StoredSource, TensorGroup, TensorSource
 from phyla.nn.embedding import Embedding
 from phyla.nn.experts import ExpertLinear
 from phyla.nn.linear import FusedLinear, Linear
@@ -65,24 +65,50 @@ def load_weights(
     """
     if section is None:
         section = parse_quant_section(checkpoint.config)
-    headers = HeaderSource(checkpoint, ignored)
-    build(WeightLoader(headers, section, options))
-    headers.check()
-    stored = StoredSource(checkpoint, headers.groups, options.progress)
+    groups = _asked_for(checkpoint, build, ignored, section, options)
+    stored = StoredSource(checkpoint, groups, options.progress)
     built = build(WeightLoader(stored, section, options))
     stored.close()
     return built
 
 
-class WeightLoader:
-    """Hands out a checkpoint's tensors as modules, in the dtype and form that the options ask for."""
+def check_headers(checkpoint: Checkpoint, build: Callable[[WeightLoader], object], ignored: Sequence[str] = ()) -> None:
+    """What `load_weights` looks at before it reads anything, for those who have to know sooner.
 
-    def __init__(self, source: TensorSource, section: QuantSection, options: LoadOptions) -> None:
+    Raises:
+        WeightMismatch: as `load_weights` does.
+        UnsupportedModel: weights in a form that other tools write.
+        DamagedCheckpoint: a form that MLX doesn't have.
+    """
+    _asked_for(checkpoint, build, ignored, parse_quant_section(checkpoint.config), None)
+
+
+def _asked_for(
+    checkpoint: Checkpoint,
+    build: Callable[[WeightLoader], object],
+    ignored: Sequence[str],
+    section: QuantSection,
+    options: LoadOptions | None,
+) -> Sequence[TensorGroup]:
+    """The tensors that are to be read, after a look at the headers of all."""
+    headers = HeaderSource(checkpoint, ignored)
+    build(WeightLoader(headers, section, options))
+    headers.check()
+    return headers.groups
+
+
+class WeightLoader:
+    """Hands out a checkpoint's tensors as modules, in the dtype and form that the options ask for.
+
+    Without options, where nobody computes with them, as float32 and in the form that they are stored in.
+    """
+
+    def __init__(self, source: TensorSource, section: QuantSection, options: LoadOptions | None) -> None:
         self._source = source
         self._section = section
-        self._dtype: mx.Dtype = getattr(mx, options.dtype)
-        self._is_dense = options.weights == "dense"
-        self._products = FastProducts(options.strategies)
+        self._dtype: mx.Dtype = mx.float32 if options is None else getattr(mx, options.dtype)
+        self._is_dense = options is not None and options.weights == "dense"
+        self._products = FastProducts(None if options is None else options.strategies)
 
     @contextmanager
     def group(self, label: str) -> Iterator[None]:

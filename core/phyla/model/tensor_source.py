@@ -108,16 +108,19 @@ class HeaderSource:
 
     def check(self) -> None:
         """Raise WeightMismatch with everything that was refused and everything nobody asked for."""
-        unused = sorted(name for name in self.infos if name not in self._taken and not is_ignored(name, self._ignored))
+        # Most patterns of a draft head among a model's own tensors are names: all of the model's.
+        known = self._taken.union(self._ignored)
+        unused = sorted(name for name in self.infos if name not in known and not is_ignored(name, self._ignored))
         problems = [*self._problems, *(f"unused: {name} {self.infos[name].shape}" for name in unused)]
         if not problems:
             return
         listed = problems[:MOST_LISTED]
         if len(problems) > len(listed):
             listed.append(f"and {len(problems) - len(listed)} more")
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         lines = "\n".join(f"  {problem}" for problem in listed)
         raise WeightMismatch(
-            f"The tensors of {self._model_id} don't fit its config ({len(problems)} problems):\n{lines}\n"
+            f"The tensors of {self._model_id} don't fit its config ({count}):\n{lines}\n"
             "Fetch the checkpoint again, or use the config that belongs to these weights."
         )
 

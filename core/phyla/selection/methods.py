@@ -87,6 +87,16 @@ def method_named(name: str, methods: Methods) -> Declared[DraftMethod]:
     return found
 
 
+def recognising(drafter: Checkpoint, methods: Methods) -> list[Declared[DraftMethod]]:
+    """The methods that it is a drafter of."""
+    found = []
+    for _, method in sorted(methods.items()):
+        with plugin_border(method.plugin, f"looking at {drafter.model_id}"):
+            if method.value.detect(drafter):
+                found.append(method)
+    return found
+
+
 def _explicit(wanted: Wanted, offered: Offered, draft_model: str | None) -> ChosenMethod:
     target = offered.target
     method = method_named(wanted.name, offered.methods)
@@ -128,11 +138,7 @@ def _automatic(wanted: Wanted, offered: Offered) -> ChosenMethod:
 
 
 def _recognise(drafter: Checkpoint, methods: Methods) -> Declared[DraftMethod]:
-    found = []
-    for _, method in sorted(methods.items()):
-        with plugin_border(method.plugin, f"looking at {drafter.model_id}"):
-            if method.value.detect(drafter):
-                found.append(method)
+    found = recognising(drafter, methods)
     if not found:
         raise RefusedCombination(
             f"No draft method recognises {drafter.model_id} (asked: {', '.join(sorted(methods)) or 'none'}). Name one "

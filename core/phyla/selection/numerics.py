@@ -13,6 +13,7 @@ from phyla.checkpoint import Checkpoint
 from phyla.engine.chunks import chunk_rule
 from phyla.kv.plain import dtype_bytes
 from phyla.model import ModelFacts, WeightForm
+from phyla.model.headers import is_ignored
 from phyla.plan import Choice, RouteOption
 from phyla.selection.wanted import Wanted
 
@@ -63,11 +64,14 @@ def choose_numerics(
 
 
 def dense_bytes(checkpoint: Checkpoint, facts: ModelFacts, dtype: str) -> int:
-    """Bytes of all weights in a dtype; a quantised one counts a number for each of its scales' group."""
+    """Bytes of all weights that the model uses in a dtype; a quantised one counts a number for each of its scales'
+    group."""
     group_size = int((facts.quantization or {}).get("group_size", 64))
     infos = checkpoint.tensor_infos()
     num_numbers = 0
     for name, info in infos.items():
+        if is_ignored(name, facts.ignored_tensors):
+            continue
         prefix, _, leaf = name.rpartition(".")
         if f"{prefix}.scales" in infos:
             num_numbers += _count(info.shape) * group_size if leaf == "scales" else 0

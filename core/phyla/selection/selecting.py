@@ -11,12 +11,12 @@ from phyla.checkpoint import Checkpoint
 from phyla.draft import DraftTarget
 from phyla.engine.geometry import chosen_product
 from phyla.engine.settings import EngineSettings
-from phyla.errors import LayoutError, PhylaError, PluginError, UsageError
+from phyla.errors import LayoutError, PhylaError, PluginError, UnsupportedModel, UsageError
 from phyla.plan import Candidates, Choice, Plan, Question
 from phyla.plugins import PluginManager, by_name
 from phyla.registry import STARTER_NAME, ModelsSettings, local_reference
 from phyla.selection.families import ChosenFamily, Families, choose_family, claiming
-from phyla.selection.methods import NO_METHOD, ChosenMethod, Methods, Offered, choose_method
+from phyla.selection.methods import NO_METHOD, ChosenMethod, Methods, Offered, choose_method, recognising
 from phyla.selection.numerics import Numerics, choose_numerics, identify
 from phyla.selection.openers import Opened, is_known, open_checkpoint
 from phyla.selection.proposers import NO_PROPOSER, Proposers, choose_proposer, engine_names, fill_sources
@@ -170,7 +170,7 @@ class _Selection:
             raise PluginError(names[0], f"its phyla_plan chose {asked}, which doesn't work: {refusal}") from refusal
 
     def _decide(self, wanted: WantedMap) -> _Decided:
-        family = choose_family(wanted["family"], self._checkpoint, self._families)
+        family = self._family(wanted["family"])
         schemes = choose_schemes(wanted["kv_scheme"], self._checkpoint, family.facts, self._backend, self._schemes)
         target = DraftTarget(self._checkpoint, family.facts, schemes.main)
         offered = Offered(target, self._methods, self._families, self._open_drafter)
@@ -199,6 +199,18 @@ class _Selection:
             strategies,
             (*self._strategies.notices, *notices),
         )
+
+    def _family(self, wanted: Wanted) -> ChosenFamily:
+        try:
+            return choose_family(wanted, self._checkpoint, self._families)
+        except UnsupportedModel as error:
+            for method in recognising(self._checkpoint, self._methods):
+                if not method.value.drafter_is_model:
+                    error.add_note(
+                        f"It is a draft head for method '{method.value.name}': give the model that it drafts for, and "
+                        "this with --draft-model."
+                    )
+            raise
 
     def _answers(self, decided: _Decided, wanted: WantedMap) -> dict[Question, Wanted]:
         candidates = Candidates(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from phyla.backend import BackendFacts
 from phyla.checkpoint import CheckpointOpener
+from phyla.draft import DraftMethod
 from phyla.errors import CheckpointNotFound, PluginError, UnknownName, UnsupportedModel
 from phyla.kv.plain import PLAIN
 from phyla.model import Claim
@@ -103,6 +104,25 @@ def test_a_family_that_raises_while_describing_is_named(backend: BackendFacts) -
     manager.register("clumsy", Declaring(openers=[shelf(toy=TOY)], families=[Clumsy()], schemes=[PLAIN]))
     with pytest.raises(PluginError, match="Plugin 'clumsy': it raised KeyError while describing shelf/toy"):
         select("toy", manager, Settings(), backend)
+
+
+@pytest.mark.parametrize("is_model", [False, True])
+def test_a_draft_head_in_the_place_of_a_model_is_told_where_it_belongs(
+    manager: PluginManager, backend: BackendFacts, is_model: bool
+) -> None:
+    head = ShelfCheckpoint("head", {"model_type": "head"})
+    method = DraftMethod(
+        "heads",
+        create=lambda target, drafter: pytest.fail("not created here"),
+        detect=lambda drafter: drafter is head,
+        drafter_is_model=is_model,
+    )
+    openers = [replace(shelf(head=head), name="other shelf")]
+    manager.register("drafts", Declaring(methods=[method], openers=openers))
+    with pytest.raises(UnsupportedModel, match="No model family knows") as raised:
+        choose(manager, backend, "head")
+    said = "\n".join(getattr(raised.value, "__notes__", []))
+    assert ("draft head for method 'heads'" in said) is not is_model
 
 
 class Explaining(Rival):

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from phyla.backend import BackendFacts
-from phyla.checkpoint import TensorInfo
+from phyla.checkpoint import Checkpoint, TensorInfo
 from phyla.draft import ConstraintEngine, DraftMethod
 from phyla.engine.settings import EngineSettings
 from phyla.errors import PluginError
 from phyla.kv import SUPPORTED, KVScheme
 from phyla.kv.plain import PLAIN
+from phyla.model import ModelFacts
+from phyla.model.headers import weight_bytes
 from phyla.plan import Plan, PlanAnswer
 from phyla.plugins import PluginManager
 from phyla.selection import SelectionSettings, resolve, select
@@ -125,6 +127,27 @@ def packed(manager: PluginManager) -> PluginManager:
 def test_quantised_weights_are_made_dense_on_a_cpu(packed: PluginManager, backend: BackendFacts) -> None:
     plan = select("packed", packed, filled(), backend)
     assert (plan.weights, plan.weights_choice.chosen_by) == ("dense", "auto")
+
+
+class Sparing(ToyFamily):
+    """Leaves some tensors alone."""
+
+    def describe(self, checkpoint: Checkpoint) -> ModelFacts:
+        ignored = ("spare.*",)
+        return replace(
+            super().describe(checkpoint), weight_bytes=weight_bytes(checkpoint, ignored), ignored_tensors=ignored
+        )
+
+
+def test_tensors_that_are_not_used_change_no_number(backend: BackendFacts) -> None:
+    infos = {name: TensorInfo(name, (64,), "float32", 256, "x") for name in ("norm.weight", "spare.weight")}
+    both = ShelfCheckpoint("both", toy_config("FF"), infos=infos)
+    alone = replace(both, reference="alone", infos={"norm.weight": infos["norm.weight"]})
+    manager = PluginManager()
+    manager.register("base", Declaring(openers=[shelf(both=both, alone=alone)], families=[Sparing()], schemes=[PLAIN]))
+    got, want = (select(name, manager, filled(), backend) for name in ("both", "alone"))
+    assert (got.weights_choice, got.identity) == (want.weights_choice, want.identity)
+    assert got.weights_choice.reason == "the checkpoint isn't quantised"
 
 
 @pytest.mark.parametrize("flags", [{"route": "exact"}, {"l1": True}, {"weights": "stored"}])
