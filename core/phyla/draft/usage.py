@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Round(NamedTuple):
+    """One target call of a row, and what it brought."""
+
+    num_emitted: int
+    num_drafted: int = 0
+    num_accepted: int = 0
+    num_asserted: int = 0
+    """Of what was emitted, the first."""
+
+    source: str | None = None
+    """Who proposed, where that wasn't the method."""
+
+    def cut(self, num_tokens: int) -> Round:
+        """As if the row had ended with its first `num_tokens`: drafts after them aren't accepted ones."""
+        return self._replace(
+            num_emitted=min(self.num_emitted, num_tokens),
+            num_accepted=min(self.num_accepted, num_tokens),
+            num_asserted=min(self.num_asserted, num_tokens),
+        )
 
 
 class SpeculationUsage:
-    """Counts of one row's rounds. A round without drafts is a plain step and counts like one.
+    """Counts of one row's rounds, up to a stop string. A round without drafts is a plain step and counts like one.
 
     Identities: drafted = accepted + rejected; emitted = accepted + asserted + target calls, less one for each accepted
     end of sequence and each round that ended on a draft; the histogram sums to the rounds.
@@ -35,17 +56,17 @@ class SpeculationUsage:
     def has_drafted(self) -> bool:
         return self.num_drafted > 0
 
-    def record(self, *, num_drafted: int, num_accepted: int, num_emitted: int, source: str | None = None) -> None:
-        """One target call of this row, and who proposed its drafts where that wasn't the method."""
-        if source is not None:
-            self._by_source.setdefault(source, _Counts()).add(num_drafted, num_accepted)
-        self.num_drafted += num_drafted
-        self.num_accepted += num_accepted
-        self.num_emitted += num_emitted
-        _count(self._accepted_lengths, num_accepted)
-        for position in range(num_drafted):
+    def record(self, found: Round) -> None:
+        """One target call of this row."""
+        if found.source is not None:
+            self._by_source.setdefault(found.source, _Counts()).add(found.num_drafted, found.num_accepted)
+        self.num_drafted += found.num_drafted
+        self.num_accepted += found.num_accepted
+        self.num_emitted += found.num_emitted
+        _count(self._accepted_lengths, found.num_accepted)
+        for position in range(found.num_drafted):
             _count(self._drafted_by_position, position)
-        for position in range(num_accepted):
+        for position in range(found.num_accepted):
             _count(self._accepted_by_position, position)
 
     def report(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Counters(NamedTuple):
     """Target calls of rows that a method drafted for, plain ones included."""
 
     num_draft_tokens: int = 0
-    """Tokens that came out of them."""
+    """Tokens of answers that came out of them."""
 
     num_undrafted_rows: int = 0
     """Rows that the method ran cold or not at all for."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from phyla.draft.fill import FillSource
     from phyla.draft.span import Observed, Span, SpanSource
-    from phyla.draft.verify import Verdict
+    from phyla.draft.usage import Round
     from phyla.request import Request
 
 FILL = "fill"
@@ -52,10 +52,10 @@ class RowFills:
                 return one.fill.name, span if one.fill.asserted else replace(span, kind="verified")
         return None
 
-    def settled(self, verdict: Verdict) -> None:
+    def record(self, found: Round) -> None:
         """What became of a span of theirs."""
-        self.num_verified += verdict.num_accepted
-        self.num_asserted += verdict.num_asserted
+        self.num_verified += found.num_accepted
+        self.num_asserted += found.num_asserted
 
     def observe(self, step: Observed, winner: str | None) -> None:
         """The row computed some tokens; `winner` proposed them."""

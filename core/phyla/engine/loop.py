@@ -224,17 +224,21 @@ class EngineLoop:
         """Turn what was read into events; text is made here, when everything is dispatched."""
         if row.unsent and row.clock.first_token is None:
             row.clock.first_token = self._services.now()
+        num_said = None
         try:
             for index, (token_id, logprobs) in enumerate(row.unsent):
                 self._events.extend(row.answer.add(token_id, logprobs))
                 if row.answer.stop_string is not None:
                     row.reason, row.error = "stop", None
                     # What a window brought after the stop string was never said.
-                    row.num_emitted -= len(row.unsent) - index - 1
+                    num_said = index + 1
+                    row.num_emitted -= len(row.unsent) - num_said
                     break
         except Exception as error:
             row.reason, row.error = None, error
         row.unsent.clear()
+        if row.proposers is not None:
+            row.proposers.count(num_said)
         if row.has_ended:
             self._finish(row)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from phyla.draft.forced import FORCED, ForcedSpans
-from phyla.draft.usage import SpeculationUsage
+from phyla.draft.usage import Round, SpeculationUsage
 from phyla.engine.filling import FILL, RowFills, open_fills
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ class RowProposers:
     forced: ForcedSpans | None = None
     fills: RowFills | None = None
     method: RowDrafting | None = None
+    uncounted: list[_Uncounted] = field(default_factory=list)
+    """Rounds whose text isn't made yet: it may have a stop string."""
 
     def wants_round(self, num_rows: int, *, is_unread: bool) -> bool:
         """Whether the next step must be a round of its own rather than one of the pipeline.
@@ -72,21 +74,15 @@ class RowProposers:
 
     def stepped_plainly(self, history: Sequence[int], *, num_emitted: int) -> None:
         """A token came out of the pipeline, without a proposal."""
-        self.usage.record(num_drafted=0, num_accepted=0, num_emitted=num_emitted)
+        self.uncounted.append(_Uncounted(Round(num_emitted)))
         if self.method is not None:
             self.method.stepped(history, num_emitted=num_emitted)
 
     def verified(self, history: Sequence[int], verdict: Verdict, proposed: Proposed | None) -> None:
         """A round of this row ended."""
         source = None if proposed is None else proposed.source
-        self.usage.record(
-            num_drafted=verdict.num_drafted,
-            num_accepted=verdict.num_accepted,
-            num_emitted=len(verdict.tokens),
-            source=source,
-        )
-        if self.fills is not None and proposed is not None and proposed.is_fill:
-            self.fills.settled(verdict)
+        found = Round(len(verdict.tokens), verdict.num_drafted, verdict.num_accepted, verdict.num_asserted, source)
+        self.uncounted.append(_Uncounted(found, is_fill=proposed is not None and proposed.is_fill))
         if self.method is None:
             return
         if source is None:
@@ -94,6 +90,25 @@ class RowProposers:
         else:
             # Others' spans are no evidence of how the method's would have fared.
             self.method.stepped(history, num_emitted=len(verdict.tokens))
+
+    def count(self, num_said: int | None = None) -> None:
+        """The text of all rounds so far was made: they count now.
+
+        Args:
+            num_said: where a stop string ended the row, how many of their tokens it took. What was computed beyond
+                them is no part of the answer, and the method's own evidence all the same.
+        """
+        for one in self.uncounted:
+            found = one.found
+            if num_said is not None:
+                if num_said == 0:
+                    break
+                found = found.cut(num_said)
+                num_said -= found.num_emitted
+            self.usage.record(found)
+            if self.fills is not None and one.is_fill:
+                self.fills.record(found)
+        self.uncounted.clear()
 
     def observe(self, step: Observed, proposed: Proposed | None = None) -> None:
         """The row computed some tokens, those of a verified span among them."""
@@ -109,6 +124,11 @@ class RowProposers:
         except Exception:
             # A round asks again, where the failure is this row's alone.
             return True
+
+
+class _Uncounted(NamedTuple):
+    found: Round
+    is_fill: bool = False
 
 
 @dataclass(frozen=True)

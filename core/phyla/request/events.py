@@ -56,6 +56,8 @@ class Usage:
 
     speculation: Mapping[str, Any] | None = None
     extras: Mapping[str, Any] = field(default_factory=dict)
+    """More JSON values by name. Numbers in them are counts, which add up over the choices of an answer."""
+
     prompt_seconds: float = 0.0
     decode_seconds: float = 0.0
 

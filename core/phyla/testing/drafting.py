@@ -11,7 +11,7 @@ import numpy as np
 from phyla.draft.constraint import Constraint
 from phyla.draft.method import DraftFacts, DraftProvider
 from phyla.draft.span import Observed, Span, SpanSource
-from phyla.draft.usage import SpeculationUsage
+from phyla.draft.usage import Round, SpeculationUsage
 from phyla.draft.verify import Acceptance, RowRound, Verdict, plan, settle, verify
 from phyla.kv.state import LayerState
 from phyla.model.step import Tap
@@ -134,9 +134,7 @@ def generate(
         drawn = verdict.tokens[verdict.num_asserted :]
         logprobs.extend(float(np.array(chosen.logprobs[i, token])) for i, token in enumerate(drawn))
         verdicts.append(verdict)
-        usage.record(
-            num_drafted=verdict.num_drafted, num_accepted=verdict.num_accepted, num_emitted=len(verdict.tokens)
-        )
+        usage.record(Round(len(verdict.tokens), verdict.num_drafted, verdict.num_accepted, verdict.num_asserted))
         if source is not None:
             source.observe(Observed(kept, len(computed) - len(kept), verdict.num_drafted, verdict.num_accepted))
     return Transcript(tuple(history[num_prompt:]), tuple(logprobs), tuple(computed), tuple(verdicts), usage)

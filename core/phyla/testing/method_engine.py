@@ -176,7 +176,9 @@ class EngineMethodContract:
         got, want = (alone(one, [stopping])["r"] for one in (with_method(spec, method, drafter), spec))
 
         assert (got.text, got.ids, got.finished.stop_string) == (want.text, want.ids, want.finished.stop_string)
-        assert got.finished.usage.num_completion_tokens == want.finished.usage.num_completion_tokens
+        num_tokens = want.finished.usage.num_completion_tokens
+        assert got.finished.usage.num_completion_tokens == num_tokens
+        assert _speculation(got)["targetCalls"] + _speculation(got)["forwardsSaved"] == num_tokens
 
 
 def _same(got: dict[str, Heard], want: dict[str, Heard], requests: Sequence[Request]) -> None:

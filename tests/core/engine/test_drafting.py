@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from phyla.backend.strategy import Strategies, shipped_table
 from phyla.draft.length import StepCosts
+from phyla.draft.usage import SpeculationUsage
+from phyla.draft.verify import Verdict
 from phyla.engine.drafting import Drafting
 from phyla.engine.fast_route import FastRoute
-from phyla.engine.proposing import ProposingOptions
+from phyla.engine.proposing import ProposingOptions, RowProposers
 from phyla.engine.records import StepFinished
 from phyla.engine.trace import TraceSettings
 from phyla.errors import ConstraintError
@@ -299,7 +301,7 @@ def test_usage_adds_up_and_the_source_saw_every_computed_token():
 def test_a_stop_string_inside_a_window_ends_the_row_there():
     spec = toy_spec("FF")
     [plain] = answers(spec, [a_request("r", PROMPT, NUM_TOKENS)])
-    stop = plain.tokens[5].text + plain.tokens[6].text
+    stop = "".join(token.text for token in plain.tokens[:3])
     request = a_request("r", PROMPT, NUM_TOKENS, stop=(stop,))
     [want] = answers(spec, [request])
 
@@ -308,7 +310,24 @@ def test_a_stop_string_inside_a_window_ends_the_row_there():
     [got] = answers(right, [request])
 
     assert (got.text, got.ids, got.finished.stop_string) == (want.text, want.ids, stop)
-    assert got.finished.usage.num_completion_tokens == want.finished.usage.num_completion_tokens
+    assert got.finished.usage.num_completion_tokens == want.finished.usage.num_completion_tokens == 3
+    # Three drafts of the first window, which brought five tokens.
+    report = got.finished.usage.speculation
+    assert (report["drafted"], report["accepted"], report["acceptanceLengths"]) == (4, 3, [0, 0, 0, 1])
+    assert (report["targetCalls"], report["forwardsSaved"], report["tokensPerForward"]) == (1, 2, 3.0)
+
+
+def test_a_round_behind_a_stop_string_is_not_counted():
+    """A token may be read and a window be checked before the text of either is made."""
+    usage = SpeculationUsage("scripted")
+    proposers = RowProposers(usage)
+    window = Verdict(tokens=(7, 8, 9), num_kept=3, num_drafted=3, num_accepted=3)
+    for num_said in (None, 1):
+        proposers.stepped_plainly([6], num_emitted=1)
+        proposers.verified([6, 7, 8, 9], window, None)
+        proposers.count(num_said)
+
+    assert (usage.num_rounds, usage.num_drafted, usage.num_accepted, usage.num_emitted) == (3, 3, 3, 5)
 
 
 @pytest.mark.parametrize("max_tokens", [1, 2, 3, 5])

@@ -87,6 +87,19 @@ def test_an_asserted_fill_stands_and_the_rest_follows_from_it(layers):
     assert filled.finished.usage.speculation["forwardsSaved"] == 4
 
 
+def test_what_a_fill_asserted_beyond_a_stop_string_is_not_counted():
+    spec = filling(toy_spec("FF"), once([90, 91, 92, 93], after=5), kind="asserted")
+    [free] = answers(spec, [a_request("r", PROMPT, NUM_TOKENS)])
+    stopping = a_request("r", PROMPT, NUM_TOKENS, stop=(free.tokens[5].text + free.tokens[6].text,))
+
+    [filled] = answers(spec, [stopping])
+
+    assert filled.finished.usage.num_completion_tokens == 7
+    assert fill_of(filled) == {"proposals": 1, "verified": 0, "asserted": 2}
+    report = filled.finished.usage.speculation
+    assert report["targetCalls"] + report["forwardsSaved"] == 7
+
+
 def test_a_row_that_is_filled_and_one_that_isnt_share_their_steps():
     requests = [a_request(name, [*PROMPT, index], NUM_TOKENS) for index, name in enumerate(("one", "other"))]
     spec = toy_spec("SRLF")
