@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -27,6 +27,8 @@ SAMPLINGS = {
     "filtered": SamplingParams(temperature=0.8, top_p=0.9, top_k=30, seed=12),
     "penalised": SamplingParams(repetition_penalty=1.3, frequency_penalty=0.4, logit_bias={20: 1.0}),
     "reported": SamplingParams(temperature=1.0, seed=13, num_logprobs=3),
+    # What was said is then often said again, so that a lookup is right at times whatever the toy.
+    "few words": SamplingParams(temperature=1.0, seed=14, logit_bias=dict.fromkeys(PROMPT[:3], 100.0)),
 }
 
 
@@ -64,6 +66,11 @@ def with_method(
 class EngineMethodContract:
     """The half of `MethodContract` that runs engines."""
 
+    least: Literal["accepted", "drafted", "nothing"] = "accepted"
+    """What must come of its drafts at least, or the contract has proved nothing of them. Its prompts repeat themselves,
+    its targets are toys of random weights that sample with the row's own random numbers. A method that such a target
+    never agrees with says `drafted`; one that has nothing to propose there says `nothing`."""
+
     @pytest.fixture
     def method(self) -> DraftMethod:
         raise AssertionError("give the contract a `method` fixture")
@@ -87,6 +94,7 @@ class EngineMethodContract:
 
         _same(drafted, alone(spec, requests), requests)
         assert all(_speculation(one)["method"] == method.name for one in drafted.values())
+        self._agreed_on(drafted.values())
 
     @pytest.mark.parametrize("layers", LAYOUTS)
     def test_rows_that_join_one_by_one_get_what_each_gets_alone(
@@ -101,6 +109,7 @@ class EngineMethodContract:
         together = staggered(with_method(self.target_spec(layers, {}), method, drafter), requests, every=2)
 
         _same(together, expected, requests)
+        self._agreed_on(together.values())
 
     @pytest.mark.parametrize("layers", LAYOUTS)
     def test_the_next_turn_goes_on_with_the_drafters_state(
@@ -115,6 +124,7 @@ class EngineMethodContract:
 
         assert heard.finished.usage.num_cached_tokens > len(LONG_PROMPT)
         assert "reason" not in _speculation(heard)
+        self.proposed(_speculation(heard)["drafted"])
         _same({"turn": heard}, alone(spec, [turn]), [turn])
 
     @pytest.mark.parametrize("layers", ["SRLF", "FF"])
@@ -131,6 +141,7 @@ class EngineMethodContract:
 
         assert again.finished.usage.num_cached_tokens > 0
         assert _speculation(again) == _speculation(first)
+        self.proposed(_speculation(first)["drafted"])
 
     def test_adaptive_lengths_never_change_the_tokens(
         self, method: DraftMethod, drafter: LoadableDrafter | None
@@ -179,6 +190,24 @@ class EngineMethodContract:
         num_tokens = want.finished.usage.num_completion_tokens
         assert got.finished.usage.num_completion_tokens == num_tokens
         assert _speculation(got)["targetCalls"] + _speculation(got)["forwardsSaved"] == num_tokens
+
+    def proposed(self, num_drafted: int) -> None:
+        """Fail if nothing was drafted where something had to be."""
+        assert num_drafted or self.least == "nothing", (
+            f"nothing was drafted, so that this proves nothing of the method. {_SAY_SO.format('nothing')}"
+        )
+
+    def _agreed_on(self, answers: Iterable[Heard]) -> None:
+        reports = [_speculation(one) for one in answers]
+        num_drafted = sum(report["drafted"] for report in reports)
+        self.proposed(num_drafted)
+        assert self.least != "accepted" or any(report["accepted"] for report in reports), (
+            f"none of {num_drafted} drafts was accepted, so that nothing past a window's first position was looked at. "
+            f"{_SAY_SO.format('drafted')}"
+        )
+
+
+_SAY_SO = "If the contract's prompts and toy targets allow no more, say `least = '{}'` in its subclass."
 
 
 def _same(got: dict[str, Heard], want: dict[str, Heard], requests: Sequence[Request]) -> None:
