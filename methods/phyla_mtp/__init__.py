@@ -48,6 +48,7 @@ def phyla_methods(settings: Settings) -> list[DraftMethod]:
             describe=describe,
             supports=support,
             needs_drafter=True,
+            settings=MtpSettings,
             description="the draft head that Qwen3.5 models are trained with",
         )
     ]

@@ -39,6 +39,7 @@ def phyla_methods(settings: Settings) -> list[DraftMethod]:
             name="ngram",
             create=create,
             describe=lambda target, drafter: facts,
+            settings=NgramSettings,
             description="proposes what followed the same tokens the first time; for edits and quoting",
         )
     ]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from phyla.model.load_options import LoadOptions
     from phyla.model.step import Tap
     from phyla.request import Request
+    from phyla.settings import PluginSettings
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,9 @@ class DraftMethod:
     needs_drafter: bool = False
     drafter_is_model: bool = False
     """Its drafter is a language model: selection looks for a family that binds it, and `create` gets it bound."""
+
+    settings: type[PluginSettings] | None = None
+    """Section of this method alone: its flags are refused where another one drafts, or nothing does."""
 
     auto: bool = False
     """Whether `auto` may choose it when a drafter was found."""

@@ -16,6 +16,7 @@ from phyla.plan import Candidates, Choice, Plan, Question
 from phyla.plugins import PluginManager, by_name
 from phyla.registry import STARTER_NAME, ModelsSettings, local_reference
 from phyla.selection.families import ChosenFamily, Families, choose_family, claiming
+from phyla.selection.idle_flags import check_draft_flags
 from phyla.selection.methods import NO_METHOD, ChosenMethod, Methods, Offered, choose_method, recognising
 from phyla.selection.numerics import Numerics, choose_numerics, identify
 from phyla.selection.openers import Opened, is_known, open_checkpoint
@@ -49,6 +50,7 @@ def select(
     opened = open_checkpoint(reference, manager.openers(settings))
     selection = _Selection(manager, settings, backend, opened.checkpoint)
     decided = selection.decide()
+    idle = check_draft_flags(settings, decided.method, selection.methods)
     options = settings.section(SelectionSettings)
     return Plan(
         reference=reference,
@@ -86,7 +88,7 @@ def select(
         compiled_activations=options.compiled_activations,
         compiled_decode=options.compiled_decode,
         windows_ahead=options.windows_ahead,
-        notices=(*backend.notices, *settings.notices, *decided.notices, *_without_effect(options, decided)),
+        notices=(*backend.notices, *settings.notices, *decided.notices, *_without_effect(options, decided), *idle),
     )
 
 
@@ -129,8 +131,6 @@ def _without_effect(options: SelectionSettings, decided: _Decided) -> Iterator[s
         yield "--fused-sdpa has no effect: keys and values are stored plain."
     if options.kv_start and decided.schemes.main is None:
         yield "--quantized-kv-start has no effect: keys and values are stored plain."
-    if options.num_draft_tokens is not None and decided.method.method is None:
-        yield "--num-draft-tokens has no effect: nothing drafts."
 
 
 class _Selection:
@@ -151,7 +151,7 @@ class _Selection:
         self._strategies = choose_strategies(settings, backend)
         self._families: Families = by_name(manager.families(settings), "model family")
         self._schemes: Schemes = by_name(manager.kv_schemes(settings), "KV scheme")
-        self._methods: Methods = by_name(manager.methods(settings), "draft method")
+        self.methods: Methods = by_name(manager.methods(settings), "draft method")
         self._proposers: Proposers = by_name(manager.proposers(settings), "proposer")
 
     def decide(self) -> _Decided:
@@ -173,7 +173,7 @@ class _Selection:
         family = self._family(wanted["family"])
         schemes = choose_schemes(wanted["kv_scheme"], self._checkpoint, family.facts, self._backend, self._schemes)
         target = DraftTarget(self._checkpoint, family.facts, schemes.main)
-        offered = Offered(target, self._methods, self._families, self._open_drafter)
+        offered = Offered(target, self.methods, self._families, self._open_drafter)
         method = choose_method(wanted["method"], offered, self._options.draft_model)
         strategies, batch = self._strategies.strategies, self._settings.section(EngineSettings).batch
         notices = check_strategies(
@@ -204,7 +204,7 @@ class _Selection:
         try:
             return choose_family(wanted, self._checkpoint, self._families)
         except UnsupportedModel as error:
-            for method in recognising(self._checkpoint, self._methods):
+            for method in recognising(self._checkpoint, self.methods):
                 if not method.value.drafter_is_model:
                     error.add_note(
                         f"It is a draft head for method '{method.value.name}': give the model that it drafts for, and "
@@ -251,7 +251,7 @@ class _Selection:
         return {
             "family": claiming(self._checkpoint, self._families),
             "kv_scheme": tuple(name for name, one in self._schemes.items() if one.value.tier != "lab"),
-            "method": (NO_METHOD, *(name for name, one in self._methods.items() if one.value.tier != "lab")),
+            "method": (NO_METHOD, *(name for name, one in self.methods.items() if one.value.tier != "lab")),
             "proposer": (NO_PROPOSER, *engine_names(self._proposers)),
             "weights": ("stored", "dense"),
             "dtype": ("float32", "bfloat16", "float16"),

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from phyla.backend import BackendFacts
 from phyla.draft import DraftFacts, DraftMethod
+from phyla.draft.settings import DraftSettings
 from phyla.errors import PluginError, RefusedCombination, UnknownName
 from phyla.kv import refused
 from phyla.model import Tap
 from phyla.plan import Plan
 from phyla.plugins import PluginManager
 from phyla.selection import SelectionSettings, select
-from phyla.settings import load_settings
+from phyla.settings import PluginSettings, load_settings, setting
 from phyla.testing.toy import toy_config
 
 from tests.core.selection.conftest import Declaring, ShelfCheckpoint, shelf
@@ -38,12 +39,18 @@ def drafting(name: str, **more: Any) -> DraftMethod:
     )
 
 
+class GuessSettings(PluginSettings, section="guess"):
+    luck: int = setting(1, flag="--luck")
+
+
 def choose(
     manager: PluginManager, backend: BackendFacts, *methods: DraftMethod, reference: str = "toy", **flags: str
 ) -> Plan:
     manager.register("drafts", Declaring(methods=methods, openers=[more_models()]))
-    spelt = {f"--{name.replace('_', '-')}": text for name, text in flags.items()}
-    return select(reference, manager, load_settings([SelectionSettings], flags=spelt, env={}), backend)
+    spelt = {name if name.isupper() else f"--{name.replace('_', '-')}": text for name, text in flags.items()}
+    env = {name: spelt.pop(name) for name in [*spelt] if name.startswith("PHYLA_")}
+    sections = [SelectionSettings, DraftSettings, GuessSettings]
+    return select(reference, manager, load_settings(sections, flags=spelt, env=env), backend)
 
 
 def more_models() -> Any:
@@ -157,3 +164,37 @@ def test_no_drafting_and_a_drafter_exclude_each_other(manager: PluginManager, ba
 def test_an_unknown_method_names_the_near_match(manager: PluginManager, backend: BackendFacts) -> None:
     with pytest.raises(UnknownName, match=r"no draft method 'gues'\. Did you mean 'guess'"):
         choose(manager, backend, method("guess"), method="gues")
+
+
+GUESS = method("guess", settings=GuessSettings)
+
+
+@pytest.mark.parametrize("flag", ["num_draft_tokens", "spec_acceptance", "draft_adaptive", "luck"])
+def test_a_flag_about_drafts_is_refused_where_nobody_asked_for_any(
+    manager: PluginManager, backend: BackendFacts, flag: str
+) -> None:
+    value = {"spec_acceptance": "rejection", "draft_adaptive": "off"}.get(flag, "5")
+    spelt = f"--{flag.replace('_', '-')}"
+    with pytest.raises(RefusedCombination, match=f"^{spelt} would do nothing, since nothing drafts: .*--method.*away"):
+        choose(manager, backend, GUESS, **{flag: value})
+
+
+def test_a_flag_of_a_method_reaches_it(manager: PluginManager, backend: BackendFacts) -> None:
+    assert choose(manager, backend, GUESS, method="guess", luck="5", num_draft_tokens="5").notices == ()
+
+
+def test_a_flag_of_another_method_is_refused(manager: PluginManager, backend: BackendFacts) -> None:
+    with pytest.raises(RefusedCombination, match="--luck would do nothing, since 'dream' drafts: take --method guess"):
+        choose(manager, backend, GUESS, method("dream"), method="dream", luck="5")
+
+
+def test_switched_off_drafts_make_a_note_of_their_flags(manager: PluginManager, backend: BackendFacts) -> None:
+    plan = choose(manager, backend, GUESS, method="none", num_draft_tokens="5", luck="5")
+    assert plan.notices == (
+        "--num-draft-tokens has no effect: nothing drafts.",
+        "--luck has no effect: nothing drafts.",
+    )
+
+
+def test_a_variable_about_drafts_waits_for_some(manager: PluginManager, backend: BackendFacts) -> None:
+    assert choose(manager, backend, GUESS, PHYLA_SELECTION__NUM_DRAFT_TOKENS="5", PHYLA_GUESS__LUCK="5").notices == ()

@@ -197,11 +197,10 @@ def test_attention_is_fused_where_the_checkpoints_own_file_is_followed(
 
 
 def test_a_flag_without_effect_is_said_to_have_none(manager: PluginManager, backend: BackendFacts) -> None:
-    plan = select("toy", manager, filled(fused_sdpa="on", quantized_kv_start=4, num_draft_tokens=4), backend)
+    plan = select("toy", manager, filled(fused_sdpa="on", quantized_kv_start=4), backend)
     assert plan.notices == (
         "--fused-sdpa has no effect: keys and values are stored plain.",
         "--quantized-kv-start has no effect: keys and values are stored plain.",
-        "--num-draft-tokens has no effect: nothing drafts.",
     )
 
 
