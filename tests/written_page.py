@@ -1,16 +1,21 @@
-"""Files that a page of the documentation spells out."""
+"""A plugin whose files a page of the documentation spells out."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-def write_files(page: str, names: Sequence[str], folder: Path) -> None:
-    """Write to a folder what the page has in the code block behind each name.
+@contextmanager
+def written_plugin(page: str, names: Sequence[str], folder: Path) -> Iterator[None]:
+    """Write to a folder what the page has in the code block behind each name; its modules can be imported meanwhile.
 
     Args:
         page: under `docs`.
@@ -23,3 +28,8 @@ def write_files(page: str, names: Sequence[str], folder: Path) -> None:
         assert found is not None, f"the page has no {name}"
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(found[1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield
+        for name in names:
+            sys.modules.pop(name.removesuffix(".py").replace("/", ".").removesuffix(".__init__"), None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +17,7 @@ from phyla.testing.stepping import TEST_BACKEND
 from phyla.testing.tiny import tiny_checkpoint
 from phyla.testing.tiny.configs import tiny_config
 
-from tests.written_page import write_files
+from tests.written_page import written_plugin
 
 FILES = ("pyproject.toml", "phyla_half/__init__.py", "phyla_half/encoding.py", "test_half.py")
 
@@ -26,12 +25,8 @@ FILES = ("pyproject.toml", "phyla_half/__init__.py", "phyla_half/encoding.py", "
 @pytest.fixture(scope="class")
 def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("phyla-half")
-    write_files("kvschemes/README.md", FILES, folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(folder)
+    with written_plugin("kvschemes/README.md", FILES, folder):
         yield folder
-        for name in ("phyla_half", "phyla_half.encoding", "test_half"):
-            sys.modules.pop(name, None)
 
 
 @pytest.mark.usefixtures("written")
