@@ -73,9 +73,12 @@ class TraceSettings(PluginSettings, section="trace"):
 class Trace:
     """Writes a line if its kind is wanted; otherwise costs one look-up. Never writes text of prompts or answers."""
 
-    def __init__(self, kinds: frozenset[TraceKind], stream: TextIO, now: Callable[[], float]) -> None:
+    def __init__(
+        self, kinds: frozenset[TraceKind], stream: TextIO, now: Callable[[], float], *, owns_stream: bool
+    ) -> None:
         self._kinds = kinds
         self._stream = stream
+        self._owns_stream = owns_stream
         self._now = now
         self._lanes: tuple[str, ...] = ()
 
@@ -89,8 +92,9 @@ class Trace:
             self._write(json.dumps(record))
 
     def close(self) -> None:
-        """Close the file, if it was one of its own. Safe to call twice."""
-        if self._stream is not sys.stderr:
+        """Close the stream, if it was opened for this trace. Safe to call twice."""
+        # Whose it is can't be seen from the stream: `sys.stderr` may be another one by now.
+        if self._owns_stream:
             self._stream.close()
 
     def admitted(self, request: Request, num_cached: int) -> None:
@@ -160,9 +164,9 @@ def open_trace(settings: TraceSettings, now: Callable[[], float]) -> Trace:
         UsageError: the file can't be written.
     """
     if settings.trace is None or settings.trace == "-":
-        return Trace(settings.kinds, sys.stderr, now)
+        return Trace(settings.kinds, sys.stderr, now, owns_stream=False)
     try:
-        return Trace(settings.kinds, open(settings.trace, "a", encoding="utf-8"), now)
+        return Trace(settings.kinds, open(settings.trace, "a", encoding="utf-8"), now, owns_stream=True)
     except OSError as error:
         raise UsageError(f"--trace can't write to '{settings.trace}': {error.strerror}. Name another file.") from error
 

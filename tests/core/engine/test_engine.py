@@ -6,7 +6,7 @@ import itertools
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -349,6 +349,15 @@ def test_a_loading_error_is_raised_where_the_engine_is_started() -> None:
         pass
 
 
+@pytest.fixture
+def heeds_interrupts() -> Iterator[None]:
+    """A process that a shell started in the background ignores them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_interrupts")
 def test_an_interrupt_while_loading_waits_for_the_engine_thread() -> None:
     before = set(threading.enumerate())
     interrupted = threading.Event()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from phyla.engine.engine import Engine
-from phyla.engine.trace import TraceSettings
+from phyla.engine.trace import TraceSettings, open_trace
 from phyla.errors import UsageError
 from phyla.request import ConstraintSpec, SamplingParams
 from phyla.settings import load_settings
@@ -69,6 +72,23 @@ def test_waiting_for_the_device_changes_no_token() -> None:
     request = a_request("a", range(3, 20), 6, SamplingParams(temperature=1.0, seed=2, ignore_eos=True))
     synced = alone(toy_spec("FR", trace=TraceSettings(sync=True)), [request])
     assert synced["a"].ids == alone(toy_spec("FR"), [request])["a"].ids
+
+
+def test_standard_error_stays_open_even_if_it_is_another_one_by_then() -> None:
+    at_start = io.StringIO()
+    with contextlib.redirect_stderr(at_start):
+        trace = open_trace(TraceSettings(phases=True), time.monotonic)
+    trace.close()
+    trace.ended("a", 0, "stop")
+    assert [line["request"] for line in lines(at_start.getvalue())] == ["a"]
+
+
+def test_its_own_file_is_closed(tmp_path: Path) -> None:
+    trace = open_trace(TraceSettings(trace=str(tmp_path / "trace.jsonl")), time.monotonic)
+    trace.close()
+    trace.close()
+    trace.ended("a", 0, "stop")
+    assert (tmp_path / "trace.jsonl").read_text() == ""
 
 
 def test_a_file_that_cant_be_written_is_refused_when_the_engine_starts(tmp_path: Path) -> None:
