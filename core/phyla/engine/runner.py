@@ -31,6 +31,9 @@ from phyla.sampling.sampler import Draw, checked_token
 STEPS_PER_CACHE_CLEAR = 256
 """Decode steps after which MLX's allocator gives back what it hoards; the reference loop's own number."""
 
+LEAST_HOARD_BYTES = 64 << 20
+"""Less than that stays with the allocator: to clear it, MLX waits for every CPU stream that the process ever had."""
+
 STEPS_PER_STATE_EVALUATION = 8
 """Decode steps of a row after which everything stored is asked for by name. The logits, or the next step's, need nearly
 all of it anyway, and naming it costs as much as a few kernels; what they don't need mustn't pile up."""
@@ -131,7 +134,8 @@ class Runner:
             start = row.num_computed - len(row.chunk.ids)
             row.proposers.observe(Observed(row.chunk.ids, start, is_prefill=True, taps=forward.output.taps))
         row.chunk = None
-        mx.clear_cache()
+        if _hoards():
+            mx.clear_cache()
         return True
 
     def step(
@@ -175,7 +179,7 @@ class Runner:
             self.drop_ahead()
             mx.synchronize()
         self._num_steps += 1
-        if self._num_steps % STEPS_PER_CACHE_CLEAR == 0:
+        if self._num_steps % STEPS_PER_CACHE_CLEAR == 0 and _hoards():
             self.drop_ahead()
             mx.clear_cache()
         # One whose last token was only read stands by now.
@@ -441,3 +445,8 @@ def _input(row: Row) -> mx.array:
     if row.pending is None:
         return mx.array([row.input_id], dtype=mx.int32)
     return row.pending.drawn.tokens[row.pending.index : row.pending.index + 1].astype(mx.int32)
+
+
+def _hoards() -> bool:
+    """Whether MLX's allocator keeps enough freed memory to be asked for it."""
+    return mx.get_cache_memory() >= LEAST_HOARD_BYTES
