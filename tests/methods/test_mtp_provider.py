@@ -83,7 +83,7 @@ class Formulas:
         made = self.head(self._embedded(history[1:]), hidden, rows_at(0, num_rows), cache)[:, -1:]
         ids, logits = [], []
         while True:
-            logits.append(self.target.project(made)[0])
+            logits.append(sampler.process([*history, *ids], self.target.project(made)[0]))
             ids.append(int(draw_tokens([Draw(sampler, step + len(ids))], logits[-1]).tokens.item()))
             if len(ids) == num_drafts:
                 return tuple(ids), mx.concatenate(logits)
@@ -171,8 +171,19 @@ def test_drafts_are_the_formulas_chained(provider, formulas, prompt, room):
     assert row.propose(room) == formulas.drafts(row.history, hidden_rows(0, row.num_target), room)[0]
 
 
-def test_drafts_come_with_what_the_head_drew_them_from(provider, formulas):
-    row, sampler = Worked(provider, range(10), [9]), RowSampler(SamplingParams(temperature=1.0), TOY_VOCAB, seed=5)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"logit_bias": {7: 3.0, 11: -100.0}},
+        {"repetition_penalty": 1.5, "presence_penalty": 2.0, "presence_context_size": 2},
+        {"frequency_penalty": 4.0, "frequency_context_size": 0},
+    ],
+    ids="+".join,
+)
+def test_drafts_come_with_what_the_head_drew_them_from(provider, formulas, changes):
+    params = SamplingParams(temperature=1.0, **changes)
+    row, sampler = Worked(provider, range(10), [9]), RowSampler(params, TOY_VOCAB, seed=5)
 
     [span] = provider.propose([RowProposal(0, row.source, row.history, 3, sampler, 7)])
 

@@ -69,7 +69,17 @@ def test_tokens_are_those_of_plain_decoding(folders, plain, name, options):
                 assert got.usage.speculation["drafted"] > 0
 
 
-@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.8, "seed": 3}, {"temperature": 1.0, "top_k": 5, "seed": 4}])
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {},
+        {"temperature": 0.8, "seed": 3},
+        {"temperature": 1.0, "top_k": 5, "seed": 4},
+        {"repetition_penalty": 1.4, "frequency_penalty": 0.7, "frequency_context_size": 3},
+        {"temperature": 1.0, "seed": 5, "presence_penalty": 1.5, "presence_context_size": 0},
+        {"temperature": 1.0, "seed": 6, "logit_bias": dict.fromkeys(("70", "71", "72"), 6.0)},
+    ],
+)
 def test_a_drafter_that_is_the_target_is_always_right(folders, sampling):
     target = str(folders["target"])
     with phyla.load(target, draft_model=target, draft_adaptive="off") as model:

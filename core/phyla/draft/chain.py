@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 
 class Chain:
-    """Draws each row's drafts as its target would: same sampler, same steps of the same random stream.
+    """Draws each row's drafts as its target would: same bias, penalties and filters, same steps of the same random
+    stream.
 
-    Ids stay on the device until `spans`, so that a whole chain is one evaluation. Penalties and biases aren't applied:
-    they need the ids on the host.
+    Ids stay on the device until `spans`, so that a whole chain is one evaluation. What needs them on the host isn't
+    applied: named processors and constraints.
 
     Args:
         rows: each wants at least one draft.
@@ -54,7 +55,7 @@ class Chain:
             logits: (B, V of the drafter): cut or padded to the target's, whose draws are over as many ids.
         """
         draws = [Draw(row.sampler or self._greedy, row.step + len(self._chosen)) for row in self._rows]
-        drawn = draw_tokens(draws, self._fitted(logits))
+        drawn = draw_tokens(draws, self._processed(self._fitted(logits)))
         self._chosen.append(drawn.tokens)
         self._drawn_from.append(
             [_drawn_from(draw, drawn.logprobs[place : place + 1]) for place, draw in enumerate(draws)]
@@ -71,6 +72,20 @@ class Chain:
             )
             for place, row in enumerate(self._rows)
         ]
+
+    def _processed(self, logits: mx.array) -> mx.array:
+        samplers = [row.sampler or self._greedy for row in self._rows]
+        if not any(sampler.changes_drafts for sampler in samplers):
+            return logits
+        drafted = mx.stack(self._chosen, axis=1).astype(mx.int32) if self._chosen else None
+        return mx.concatenate(
+            [
+                sampler.process_draft(
+                    row.history, None if drafted is None else drafted[place], logits[place : place + 1]
+                )
+                for place, (sampler, row) in enumerate(zip(samplers, self._rows, strict=True))
+            ]
+        )
 
     def _fitted(self, logits: mx.array) -> mx.array:
         num_missing = self._vocab_size - logits.shape[-1]

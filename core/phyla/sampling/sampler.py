@@ -64,10 +64,16 @@ class RowSampler:
         self.eos_ids = frozenset(eos_ids)
         self.filters = Filters.of(params)
         self.sampler = sampler
-        self._processors = [*built_in_processors(params, vocab_size), *processors]
+        self._built_in = built_in_processors(params, vocab_size)
+        self._processors: list[LogitsProcessor] = [*self._built_in, *processors]
         given = params.seed if seed is None else seed
         self.seed = fresh_seed() if given is None else given
         self._on_device: mx.array | None = None
+
+    @property
+    def changes_drafts(self) -> bool:
+        """Whether `process_draft` does anything."""
+        return bool(self._built_in)
 
     @property
     def needs_history(self) -> bool:
@@ -82,6 +88,18 @@ class RowSampler:
         """
         for process in self._processors:
             logits = _checked(process, history, logits)
+        return logits
+
+    def process_draft(self, history: Sequence[int], drafted: mx.array | None, logits: mx.array) -> mx.array:
+        """As `process`, after drafts that are still on the device; named processors, which want ids, are left out.
+
+        Args:
+            history: prompt and everything emitted.
+            drafted: (N,) int32 ids that follow it; None before the first.
+            logits: (1, V) of the drafter.
+        """
+        for process in self._built_in:
+            logits = process(history, logits, drafted)
         return logits
 
     def choose(self, logits: mx.array, step: int, mask: Words | None = None) -> Chosen:

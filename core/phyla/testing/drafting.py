@@ -10,7 +10,7 @@ import numpy as np
 
 from phyla.draft.constraint import Constraint
 from phyla.draft.method import DraftFacts, DraftProvider
-from phyla.draft.span import Observed, Span, SpanSource
+from phyla.draft.span import Observed, RowProposal, Span, SpanSource
 from phyla.draft.usage import Round, SpeculationUsage
 from phyla.draft.verify import Acceptance, RowRound, Verdict, plan, settle, verify
 from phyla.kv.state import LayerState
@@ -99,12 +99,27 @@ def generate(
     num_tokens: int,
     *,
     source: SpanSource | None = None,
+    provider: DraftProvider | None = None,
     eos_ids: frozenset[int] = frozenset(),
     constraint: Constraint | None = None,
     acceptance: Acceptance = "exact",
     goes_on: Callable[[int], bool] | None = None,
 ) -> Transcript:
-    """One row through the verifier, as the engine would run it."""
+    """One row through the verifier, as the engine would run it.
+
+    Args:
+        model: the target.
+        sampler: the row's.
+        prompt: at least one token.
+        num_tokens: most to emit.
+        source: what drafts; None decodes plainly.
+        provider: gets the question as the engine puts it, with the row's sampler; None asks the source itself, which
+            drafts without one.
+        eos_ids: what ends the row.
+        constraint: of the row.
+        acceptance: how drafts are judged.
+        goes_on: as `settle` takes it.
+    """
     history = list(prompt)
     num_prompt = len(prompt)
     computed = list(prompt[:-1])
@@ -122,7 +137,7 @@ def generate(
             eos_ids,
             constraint,
         )
-        planned = plan(row, source.propose(history, row.room) if source is not None else None)
+        planned = plan(row, None if source is None else _proposed(source, provider, row))
         entered = [*history, *planned.context]
         rows = [model.logits([*entered, *planned.drafts[:position]]) for position in range(len(planned.drafts) + 1)]
         chosen = verify([planned], mx.stack(rows), acceptance=acceptance)
@@ -138,3 +153,10 @@ def generate(
         if source is not None:
             source.observe(Observed(kept, len(computed) - len(kept), verdict.num_drafted, verdict.num_accepted))
     return Transcript(tuple(history[num_prompt:]), tuple(logprobs), tuple(computed), tuple(verdicts), usage)
+
+
+def _proposed(source: SpanSource, provider: DraftProvider | None, row: RowRound) -> Span | None:
+    if provider is None:
+        return source.propose(row.history, row.room)
+    [span] = provider.propose([RowProposal(0, source, row.history, row.room, row.sampler, row.step)])
+    return span

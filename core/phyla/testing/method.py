@@ -80,7 +80,7 @@ class MethodContract(EngineMethodContract):
 
         counts = [np.bincount([_third(one) for one in runs], minlength=model.vocab_size) for runs in (drafted, plain)]
         assert _two_sample_statistic(counts[0], counts[1]) < _QUANTILE
-        self.proposed(sum(one.usage.num_drafted for one in drafted))
+        self.agreed(sum(one.usage.num_drafted for one in drafted), sum(one.usage.num_accepted for one in drafted))
 
     def test_it_never_proposes_more_than_there_is_room_for(self, provider: DraftProvider) -> None:
         num_drafted = 0
@@ -121,14 +121,15 @@ class MethodContract(EngineMethodContract):
         self, provider: DraftProvider, model: TableModel, sampling: SamplingParams, prompt: tuple[int, ...]
     ) -> Transcript:
         source = provider.open(_request(prompt), provider.new_states())
-        return generate(model, _sampler(sampling, model), prompt, NUM_TOKENS, source=source)
+        return generate(model, _sampler(sampling, model), prompt, NUM_TOKENS, source=source, provider=provider)
 
     def _run(self, provider: DraftProvider | None, model: TableModel, seed: int) -> Transcript:
         source = None if provider is None else provider.open(_request(FEW_WORDS), provider.new_states())
-        # As likely as each other but for the table, so that what is copied from the prompt is often accepted.
+        # As likely as each other but for the table: what is copied from the prompt, or drawn with the row's bias, is
+        # often accepted.
         sampling = SamplingParams(temperature=1.0, logit_bias=dict.fromkeys(FEW_WORDS, 100.0))
         sampler = RowSampler(sampling, model.vocab_size, seed=seed)
-        return generate(model, sampler, FEW_WORDS, 3, source=source, acceptance="rejection")
+        return generate(model, sampler, FEW_WORDS, 3, source=source, provider=provider, acceptance="rejection")
 
 
 _QUANTILE = 27.7

@@ -199,9 +199,12 @@ class EngineMethodContract:
 
     def _agreed_on(self, answers: Iterable[Heard]) -> None:
         reports = [_speculation(one) for one in answers]
-        num_drafted = sum(report["drafted"] for report in reports)
+        self.agreed(*(sum(report[key] for report in reports) for key in ("drafted", "accepted")))
+
+    def agreed(self, num_drafted: int, num_accepted: int) -> None:
+        """Fail if nothing was drafted, or nothing accepted, where something had to be."""
         self.proposed(num_drafted)
-        assert self.least != "accepted" or any(report["accepted"] for report in reports), (
+        assert self.least != "accepted" or num_accepted, (
             f"none of {num_drafted} drafts was accepted, so that nothing past a window's first position was looked at. "
             f"{_SAY_SO.format('drafted')}"
         )

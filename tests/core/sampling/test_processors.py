@@ -70,6 +70,20 @@ def test_an_empty_history_has_nothing_to_penalise():
     assert mx.array_equal(through(processors.built_in_processors(params, VOCAB), [], logits_of()), logits_of())
 
 
+@pytest.mark.parametrize("num_drafted", [1, 2, 3, 5])
+@pytest.mark.parametrize("context_size", [0, 1, 3, 20, 1000])
+@pytest.mark.parametrize("penalty", ["repetition", "presence", "frequency"])
+def test_ids_still_on_the_device_count_like_the_historys(penalty, context_size, num_drafted):
+    params = SamplingParams(**{f"{penalty}_penalty": 1.3, f"{penalty}_context_size": context_size})
+    [process] = processors.built_in_processors(params, VOCAB)
+    drafted = mx.array(HISTORY[-num_drafted:], dtype=mx.int32)
+
+    got = process(HISTORY[:-num_drafted], logits_of(), drafted)
+
+    assert mx.array_equal(got, process(HISTORY, logits_of()))
+    assert mx.array_equal(process([], logits_of(), drafted), process(HISTORY[-num_drafted:], logits_of()))
+
+
 def test_ids_without_a_logit_are_passed_over():
     params = SamplingParams(repetition_penalty=2.0, frequency_penalty=1.0, logit_bias={VOCAB: 5.0, 2: 1.0})
     chain = processors.built_in_processors(params, VOCAB)
