@@ -157,10 +157,17 @@ def test_a_closed_model_says_so(folder: Path) -> None:
 
 def test_the_command_writes_what_the_library_answers(folder: Path, model: phyla.Model) -> None:
     manager = discover()
-    settings = load_settings(manager.settings_sections(), flags={"--max-tokens": 5})
+    settings = load_settings(
+        manager.settings_sections(), flags={"--max-tokens": 5, "--method": "none", "--num-draft-tokens": 2}
+    )
+    settings = settings.with_notices(["said already"])
     written: list[str] = []
-    usage = run_generate(str(folder), GenerateOptions("abc", raw=True), manager, settings, written.append)
+    noted: list[str] = []
+    options = GenerateOptions("abc", raw=True)
+    usage = run_generate(str(folder), options, manager, settings, written.append, noted.append)
     assert "".join(written) == model.generate("abc", max_tokens=5).text
+    assert [notice for notice in noted if "--num-draft-tokens" in notice]
+    assert "said already" not in noted
     assert usage.num_completion_tokens == 5
 
 

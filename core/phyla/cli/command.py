@@ -26,6 +26,11 @@ class Callback(Protocol):
         ...
 
 
+def write_note(text: str) -> None:
+    """To standard error, so that what a command answers stays clean."""
+    click.echo(f"Note: {text}", err=True)
+
+
 class SettingsCommand(click.RichCommand):
     """For plugins too: `group.add_command(SettingsCommand("serve", run, arguments=[...], help=...))`.
 
@@ -71,7 +76,7 @@ class SettingsCommand(click.RichCommand):
         settings = session.load(flags)
         start_logging(settings.section(LogSettings))
         for notice in settings.notices:
-            click.echo(f"Note: {notice}", err=True)
+            write_note(notice)
         given = {"flags": flags} if self._wants_flags else {}
         status = self._run(session, settings, **given, **arguments_given(ctx.params))
         ctx.exit(status or 0)

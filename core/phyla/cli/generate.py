@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from phyla.cli.chosen_model import chosen_model
-from phyla.cli.command import SettingsCommand
+from phyla.cli.command import SettingsCommand, write_note
 from phyla.cli.session import Session
 from phyla.engine.settings import EngineSettings
 from phyla.errors import UsageError
@@ -42,9 +42,14 @@ class GenerateOptions:
 
 
 def run_generate(
-    reference: str, options: GenerateOptions, manager: PluginManager, settings: Settings, write: Callable[[str], None]
+    reference: str,
+    options: GenerateOptions,
+    manager: PluginManager,
+    settings: Settings,
+    write: Callable[[str], None],
+    note: Callable[[str], None],
 ) -> Usage:
-    """Load, answer, write the text as it comes, and close again.
+    """Load, note what the plan has to say beyond the settings, write the answer as it comes, and close again.
 
     Greedy unless a setting says otherwise: a model's own sampling defaults are for its server.
 
@@ -54,6 +59,9 @@ def run_generate(
     from phyla.library import load_with
 
     with load_with(reference, manager, settings) as model:
+        for notice in model.plan.notices:
+            if notice not in settings.notices:
+                note(notice)
         usage: Usage | None = None
         for piece in _pieces(model, options, settings):
             if not piece.special:
@@ -94,7 +102,7 @@ def _generate(
         raise UsageError("There is nothing to answer: phyla generate MODEL --prompt TEXT.")
     options = GenerateOptions(text, raw, seed, stop)
     reference = chosen_model(session, settings, model)
-    usage = run_generate(reference, options, session.manager, settings, _write)
+    usage = run_generate(reference, options, session.manager, settings, _write, write_note)
     _write("\n")
     click.echo(
         f"{usage.num_prompt_tokens} prompt tokens in {usage.prompt_seconds:.2f} s, "
