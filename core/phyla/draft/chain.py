@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 
 class Chain:
-    """Draws each row's drafts as its target would: same bias, penalties and filters, same steps of the same random
-    stream.
+    """Draws each row's drafts as its target would: bias, penalties, filters and random stream are the row's own.
 
     Ids stay on the device until `spans`, so that a whole chain is one evaluation. What needs them on the host isn't
     applied: named processors and constraints.
