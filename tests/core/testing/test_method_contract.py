@@ -65,7 +65,7 @@ def test_one_that_says_so_is_let_through(run: Run) -> None:
     run(Quiet(), SILENT)
 
 
-@pytest.mark.parametrize("run", [lone_row, company])
+@pytest.mark.parametrize("run", [lone_row, company, samples])
 def test_a_method_that_is_never_right_is_caught_unless_it_says_so(run: Run) -> None:
     with pytest.raises(AssertionError, match="none of .* drafts was accepted.*`least = 'drafted'`"):
         run(MethodContract(), NEVER_RIGHT)
